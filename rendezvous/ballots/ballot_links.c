@@ -241,7 +241,7 @@ static void on_out_frame(void *arg, const uint8_t *frame, size_t len)
         strcmp(run_id, l->run_id) != 0 || l->answer.type != BALLOT_VOTE)
         free_out(o);
     else
-        l->callbacks.on_answer(l->callbacks.arg, &l->answer);
+        l->callbacks.on_answer(l->callbacks.arg, &o->at, &l->answer);
 }
 
 static void on_out_end(void *arg, int code, const char *text)

@@ -33,7 +33,7 @@ enum {
 /* Called from the loop, never from within a call of this file. Ballots are lent for the call. */
 struct ballot_links_callbacks {
     void (*on_question)(void *arg, const struct ballot *question, struct ballot *answer);
-    void (*on_answer)(void *arg, const struct ballot *answer);
+    void (*on_answer)(void *arg, const struct elector_address *from, const struct ballot *answer);
 
     /* There is no connection to this process: it could not be made, or it has ended. NULL: ignored
      * code   of channel_conn.h; -EPROTO: no ddprun that knows ballots */

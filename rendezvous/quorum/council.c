@@ -354,6 +354,16 @@ bool council_has_successor(const struct council *c, uint64_t now_ms)
            c->proposer.newest.voters.n > 1;
 }
 
+bool council_leader(const struct council *c, struct elector_address *ret)
+{
+    const uint64_t owner = c->voter.record.term.owner;
+    const struct elector_address *at = council_find_address(c, owner);
+    if (owner == 0 || owner == c->id || at == NULL)
+        return false;
+    *ret = *at;
+    return true;
+}
+
 /* --- beginning --- */
 
 void council_init(struct council *c, const struct council_limits *limits, uint64_t id,

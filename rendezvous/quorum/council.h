@@ -99,7 +99,8 @@ struct council {
     struct council_offer offers[COUNCIL_MAX_OFFERS];
     struct council_decision kept[COUNCIL_KEPT];
     struct ballot_voter book[COUNCIL_BOOK]; /* addresses of processes */
-    struct council_orders orders;           /* of the present step */
+    uint32_t book_turn;
+    struct council_orders orders; /* of the present step */
 };
 
 /* id       not 0, and of this run of this process only
@@ -151,6 +152,10 @@ uint32_t council_offers(const struct council *c, struct ballot_voter ret[COUNCIL
 uint32_t council_voters(const struct council *c, struct ballot_voter ret[QUORUM_MAX_ASKED]);
 
 enum council_state council_get_state(const struct council *c, uint64_t now_ms);
+
+/* Where the other process listens that this one obeys, or has obeyed last.
+ * returns   whether it knows one */
+bool council_leader(const struct council *c, struct elector_address *ret);
 
 /* Could another process take over from this one? */
 bool council_has_successor(const struct council *c, uint64_t now_ms);

@@ -56,18 +56,36 @@ static bool is_same(const struct elector_address *a, const struct elector_addres
     return a->port == b->port && strcmp(a->host, b->host) == 0;
 }
 
+static struct ballot_voter *find_page(struct council *c, uint64_t id)
+{
+    for (uint32_t i = 0; i < COUNCIL_BOOK; i++)
+        if (c->book[i].id == id)
+            return &c->book[i];
+    return NULL;
+}
+
+/* In turn, since the record that names an address is stored after the address. */
+static struct ballot_voter *replace_page(struct council *c)
+{
+    struct ballot_voter *page = find_page(c, 0);
+    for (uint32_t i = 0; page == NULL && i < COUNCIL_BOOK; i++) {
+        struct ballot_voter *next = &c->book[c->book_turn++ % COUNCIL_BOOK];
+        if (!is_named(c, next->id))
+            page = next;
+    }
+    return page;
+}
+
 void council_note_address(struct council *c, uint64_t id, const struct elector_address *at)
 {
-    const struct elector_address *known = council_find_address(c, id);
-    if (id == 0 || id == c->id || (known != NULL && is_same(known, at)))
+    struct ballot_voter *page = id != 0 ? find_page(c, id) : NULL;
+    if (id == 0 || id == c->id || (page != NULL && is_same(&page->at, at)))
         return;
-    struct ballot_voter *to = NULL;
-    for (uint32_t i = 0; i < COUNCIL_BOOK && (to == NULL || to->id != id); i++)
-        if (c->book[i].id == id || (to == NULL && !is_named(c, c->book[i].id)))
-            to = &c->book[i];
-    if (to == NULL)
+    if (page == NULL)
+        page = replace_page(c);
+    if (page == NULL)
         return;
-    *to = (struct ballot_voter){.id = id, .at = *at};
+    *page = (struct ballot_voter){.id = id, .at = *at};
     c->orders.voters = true;
 }
 

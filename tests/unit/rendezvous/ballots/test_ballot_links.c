@@ -45,9 +45,10 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
         close(fd);
 }
 
-static void no_answer(void *arg, const struct ballot *b)
+static void no_answer(void *arg, const struct elector_address *from, const struct ballot *b)
 {
     (void)arg;
+    (void)from;
     (void)b;
     ck_abort_msg("an answer to a question that was not asked");
 }
@@ -66,9 +67,10 @@ static void serve(const struct seal_key *k)
 
 /* --- the end that asks --- */
 
-static void on_answer(void *arg, const struct ballot *b)
+static void on_answer(void *arg, const struct elector_address *from, const struct ballot *b)
 {
     (void)arg;
+    ck_assert_uint_eq(from->port, at.port);
     n_answers++;
     answer = *b;
     uv_stop(&loop);
