@@ -7,6 +7,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/membership/endpoint.h"
 #include "launcher/membership/etcd_link.h"
+#include "launcher/membership/failover_link.h"
 #include "launcher/membership/pmi_rendezvous.h"
 #include "launcher/membership/secret.h"
 #include "launcher/membership/solo_link.h"
@@ -156,6 +157,7 @@ static int run_job(struct job_spec *spec, int null_fd)
     struct co_error err;
     const struct roster_link_ops *link = !spec->world.has_others    ? &solo_link_ops
                                          : spec->world.etcd != NULL ? &etcd_link_ops
+                                         : spec->world.failover     ? &failover_link_ops
                                                                     : &endpoint_link_ops;
     bool lacks_key = spec->world.has_others && spec->world.key == NULL && spec->remote == NULL;
     int code = lacks_key ? find_secret(spec) : 0;

@@ -51,6 +51,7 @@ struct endpoint {
     const struct job_spec *spec;
     const struct job_world *world; /* of spec */
     struct roster_link_callbacks callbacks;
+    struct endpoint_hooks hooks; /* each NULL: none */
     struct message_terms terms;
 
     struct channel_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
@@ -154,6 +155,8 @@ static void hold(struct endpoint *e, int fd, const uint8_t *bytes, size_t len)
 
 void endpoint_adopt(struct endpoint *e, int fd, const uint8_t *bytes, size_t len)
 {
+    if (e->hooks.on_control != NULL && e->hooks.on_control(e->hooks.arg, fd, bytes, len))
+        return;
     if (e->probe != NULL && self_probe_claims(e->probe, bytes, len))
         close(fd);
     else if (e->own != NULL)
@@ -242,7 +245,7 @@ static int make_roster(struct endpoint *e, struct co_error *err)
 {
     const struct channel_link_callbacks callbacks = {
         .on_up = go_up, .on_message = on_message, .on_down = on_local_down, .arg = e};
-    const struct jobs_opts opts = {
+    struct jobs_opts opts = {
         .keys = e->world->key,
         .n_keys = e->world->key != NULL ? 1 : 0,
         .limits = {.keep_alive_ms = e->world->keep_alive_ms, .lease_ms = e->world->lease_ms},
@@ -252,7 +255,11 @@ static int make_roster(struct endpoint *e, struct co_error *err)
         .on_note = on_refused,
         .arg = e,
     };
+    if (e->hooks.prepare != NULL)
+        e->hooks.prepare(e->hooks.arg, &opts);
     int rc = local_roster_create(e->loop, &opts, &callbacks, &e->own, err);
+    if (rc == 0 && e->hooks.on_roster != NULL)
+        e->hooks.on_roster(e->hooks.arg, e->own);
     if (rc == 0)
         adopt_held(e);
     return rc;
@@ -433,6 +440,17 @@ void endpoint_send(struct endpoint *e, const struct message *m)
 {
     if (e->is_up)
         channel_link_send(e->own != NULL ? local_roster_link(e->own) : e->remote, m);
+}
+
+void endpoint_set_hooks(struct endpoint *e, const struct endpoint_hooks *hooks)
+{
+    e->hooks = *hooks;
+}
+
+void endpoint_drop_roster(struct endpoint *e)
+{
+    e->is_up = false;
+    close_group_close_own(&e->close_group, &e->own);
 }
 
 bool endpoint_is_here(const struct endpoint *e)

@@ -22,6 +22,8 @@
 struct co_error;
 struct endpoint; /* opaque */
 struct job_spec;
+struct jobs_opts;
+struct local_roster;
 
 /* How a node of spec->world finds its roster; without an endpoint_host the job is of this
  * node alone, and no socket is made.
@@ -32,6 +34,23 @@ struct job_spec;
 int endpoint_open(uv_loop_t *loop, const struct job_spec *spec,
                   const struct roster_link_callbacks *callbacks, struct endpoint **ret,
                   struct co_error *err);
+
+/* What another module adds to a roster here, and to the endpoint's port. */
+struct endpoint_hooks {
+    void (*prepare)(void *arg, struct jobs_opts *opts); /* a roster is about to be made; opts->arg
+                                                           is of opts->on_note */
+    void (*on_roster)(void *arg, struct local_roster *own); /* it was made; lent */
+
+    /* A connection has come. returns whether it was taken over, with the descriptor */
+    bool (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
+    void *arg;
+};
+
+/* Before the first endpoint_connect(). Copied. */
+void endpoint_set_hooks(struct endpoint *e, const struct endpoint_hooks *hooks);
+
+/* The roster here is not the job's any more. The port stays open for hooks. */
+void endpoint_drop_roster(struct endpoint *e);
 
 /* Make one attempt to get a link: on_up or on_down follows. An older link is dropped. */
 void endpoint_connect(struct endpoint *e);

@@ -27,7 +27,19 @@ enum {
 #define TORCHRUN_WINDOW_MS   30000
 #define LEASE_IN_KEEP_ALIVES (LEASE_MS / LEASE_KEEP_ALIVE_MS)
 
-enum kind { TIME, LAST_CALL, INTERVAL, ATTEMPTS, IS_HOST, PROTOCOL, TEXT, PREFIX, IGNORED };
+enum kind {
+    TIME,
+    LAST_CALL,
+    INTERVAL,
+    ATTEMPTS,
+    IS_HOST,
+    FAILOVER,
+    ENDPOINT,
+    PROTOCOL,
+    TEXT,
+    PREFIX,
+    IGNORED
+};
 
 /* IGNORED: how torchrun's own store is reached, and what a launcher that waits need not know. */
 static const struct setting {
@@ -41,6 +53,8 @@ static const struct setting {
     {"keep_alive_interval", INTERVAL},
     {"keep_alive_max_attempt", ATTEMPTS},
     {"is_host", IS_HOST},
+    {"failover", FAILOVER}, /* these two are our own */
+    {"endpoint", ENDPOINT},
     {"heartbeat_timeout", IGNORED},
     {"close_timeout", IGNORED},
     {"read_timeout", IGNORED},
@@ -73,6 +87,16 @@ static int set_is_host(const char *what, const char *value, enum cli_conf_host *
         }
     return co_fail(err, -EINVAL, "invalid value '%.60s' for %s: expected true or false", value,
                    what);
+}
+
+static int set_word(const char *what, const char *value, const char *yes, const char *no, bool *ret,
+                    struct co_error *err)
+{
+    *ret = strcmp(value, yes) == 0;
+    return *ret || strcmp(value, no) == 0
+               ? 0
+               : co_fail(err, -EINVAL, "invalid value '%.60s' for %s: expected %s or %s", value,
+                         what, yes, no);
 }
 
 static int set_one(const struct setting *s, const char *what, const char *value,
@@ -112,6 +136,10 @@ static int set_one(const struct setting *s, const char *what, const char *value,
         return 0;
     case IS_HOST:
         return set_is_host(what, value, &conf->is_host, err);
+    case FAILOVER:
+        return set_word(what, value, "majority", "off", &conf->failover, err);
+    case ENDPOINT:
+        return set_word(what, value, "once", "again", &conf->endpoint_once, err);
     case PROTOCOL:
         conf->etcd.is_https = strcmp(value, "https") == 0;
         return conf->etcd.is_https || strcmp(value, "http") == 0
@@ -258,6 +286,9 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     if (w->etcd != NULL && (rc = set_etcd(&conf.etcd, g, spec, err)) < 0)
         return rc;
     set_lease(&conf, w);
+    w->failover = conf.failover && !is_static && w->etcd == NULL && spec->remote == NULL &&
+                  w->has_others && conf.is_host != CLI_CONF_HOST_NO && d->assignment == NULL;
+    w->endpoint_once = conf.endpoint_once;
     bool is_settled = spec->remote != NULL || d->assignment != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
         w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;

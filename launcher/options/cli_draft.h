@@ -217,6 +217,8 @@ struct cli_conf {                    /* 0: not given, unless noted otherwise */
     uint64_t keep_alive_interval_ms; /* c10d: between keep-alives */
     uint32_t keep_alive_max_attempt; /* and how many may be missed, 2 or more */
     enum cli_conf_host is_host;      /* c10d: is this node the endpoint's? */
+    bool failover;                   /* c10d: majority */
+    bool endpoint_once;              /* c10d: its ddprun is not started again */
     struct etcd_settings etcd;
     char unknown[CLI_CONF_KEY_BYTES]; /* the first unknown key; empty: none */
 };

@@ -109,8 +109,9 @@ const struct co_option cli_table[] = {
      .brief = "Run ID, the same on all nodes."},
     {OPTION_RDZV_CONF, 0, "rdzv-conf", "KEY=VALUE,...", "PET_RDZV_CONF",
      "Additional rendezvous configuration. All backends: join_timeout, last_call_timeout, "
-     "keep_alive_interval, keep_alive_max_attempt, is_host. static: timeout. etcd: protocol, "
-     "cacert, cert, key, etcd_prefix, user, password, password_file. No effect on one node."},
+     "keep_alive_interval, keep_alive_max_attempt, is_host. static: timeout. c10d: failover, "
+     "endpoint. etcd: protocol, cacert, cert, key, etcd_prefix, user, password, password_file. No "
+     "effect on one node."},
     {OPTION_MASTER_ADDR, 0, "master-addr", "ADDR", "PET_MASTER_ADDR",
      "static: address of the node with rank 0, as all nodes reach it. On one node MASTER_ADDR is "
      "127.0.0.1, or localhost if ADDR is localhost."},

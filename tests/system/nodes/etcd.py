@@ -5,19 +5,17 @@ Covers: rendezvous/etcd, launcher/membership, launcher/node
 """
 import os
 import random
-import select
 import signal
 import subprocess
 import unittest
 
 from etcd_server import INSTALLED, WHY_NOT, Etcd, HeldRecord, SlowLogin
 from elastic_job import LISTENS, own_sockets, sockets_seen_by
-from harness import DDPRUN, DEADLINE_S, await_true, is_gone, main
+from harness import DDPRUN, DEADLINE_S, await_true, main
 from node import Node
+from party import SHOW, Party as PartyBase
 from recovery_job import Nodes
 
-SHOW = ("sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE $$ > $TEST_FIFO; "
-        "test -n \"$TEST_BAD\" && exit 7; until [ -e $TEST_END ]; do sleep 0.05; done; read code < $TEST_END; exit $code")
 PLUGINS = os.environ["DDP_PLUGIN_DIR"]
 SEED = os.environ.get("TEST_SEED")
 N_TAKEOVERS = int(os.environ.get("TEST_TAKEOVERS", "2"))
@@ -29,74 +27,24 @@ def listens(pid, port):
     return any((local, state) == (port, LISTENS) and inode in own for local, _, state, inode in sockets_seen_by(pid))
 
 
-class Rank:
-    def __init__(self, line):
-        generation, place, pid = line.split()
-        self.generation, self.pid = int(generation), int(pid)
-        self.rank, self.world = map(int, place.split("/"))
-
-    def lives(self):
-        return not is_gone(self.pid)
-
-
-class Party:
-    """The nodes of a job, each with a rank that reports its place and exits on request."""
+class Party(PartyBase):
+    """The nodes of a job, which use this etcd."""
 
     def __init__(self, etcd, nodes, *more, conf=(), port=None):
+        super().__init__(etcd.file("end"))
         self.etcd, self.more, self.names = etcd, more, nodes
         self.port = port or etcd.port
         self.conf = ",".join(("keep_alive_interval=1s", *conf))
-        self.nodes = {}
-        self.end_file = etcd.file("end")
-        self.n_names = 0
-        self.told = {}  # name -> Rank, the last that was reported
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for node in self.nodes.values():
-            node.__exit__()
-        if os.path.exists(self.end_file):
-            os.unlink(self.end_file)
 
     def words(self, *more):
         return ("--nnodes", self.names, "--rdzv-backend", "etcd", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id",
                 "job", "--rdzv-conf", self.conf, "--join-window", "0", *self.more, *more, *SHOW)
 
     def start(self, n=1, *more, env=None):
-        names = [chr(ord("a") + self.n_names + i) for i in range(n)]
-        self.n_names += n
+        names = self.name(n)
         for name in names:
             self.nodes[name] = Node(*self.words(*more), env={"DDP_PLUGIN_DIR": PLUGINS, "TEST_END": self.end_file, **(env or {})})
         return names
-
-    def hear(self, generation, names):
-        """Where all ranks of a generation are: name -> Rank. Reports of older generations may arrive in between."""
-        found = self.hear_some(generation, names)
-        ranks = {name: rank.rank for name, rank in found.items()}
-        assert sorted(ranks.values()) == list(range(len(names))), f"ranks {ranks}"
-        return found
-
-    def hear_some(self, generation, names):
-        found = {}
-        for name in names:
-            rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
-            while rank.generation < generation:
-                rank = Rank(self.nodes[name].hear(1, 2 * DEADLINE_S)[0])
-            found[name] = self.told[name] = rank
-        newest = {rank.generation for rank in found.values()}
-        if len(newest) > 1:  # another one followed it
-            return self.hear_some(max(newest), [n for n in names if found[n].generation < max(newest)]) | \
-                {n: r for n, r in found.items() if r.generation == max(newest)}
-        return found
-
-    def newest(self):
-        """Where the ranks of the last unread report are: name -> Rank."""
-        for name, node in self.nodes.items():
-            while b"\n" in node.heard or select.select([node.fifo_fd], [], [], 0)[0]:
-                self.told[name] = Rank(node.hear(1)[0])
-        return self.told
 
     def leader(self):
         """The name of the node that has the roster; None: no node has it now."""
@@ -109,18 +57,6 @@ class Party:
     def await_leader(self, but=None):
         await_true(lambda: self.leader() not in (None, but), lambda: "nobody leads", 2 * DEADLINE_S)
         return self.leader()
-
-    def kill(self, name):
-        node = self.nodes.pop(name)
-        node.process.kill()
-        node.process.wait()
-        node.await_gone()
-        node.__exit__()
-
-    def end(self, code=0):
-        with open(self.end_file + ".new", "w") as f:
-            f.write(f"{code}\n")
-        os.rename(self.end_file + ".new", self.end_file)
 
     def finish(self, code=0):
         """All exit with 0, and leave nothing at etcd."""

@@ -226,6 +226,26 @@ START_TEST(torchruns_settings_are_understood)
 }
 END_TEST
 
+START_TEST(failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves)
+{
+    struct cli_conf conf;
+    JOB("ddprun", "-N2:3", C10D, "train.py");
+    ck_assert(!w->failover);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority", "train.py");
+    ck_assert(w->failover && !w->endpoint_once);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority,endpoint=once", "train.py");
+    ck_assert(w->failover && w->endpoint_once);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=off,endpoint=again", "train.py");
+    ck_assert(!w->failover && !w->endpoint_once);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority,is_host=0", "train.py");
+    ck_assert(!w->failover);
+    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "failover=alone", &conf, &err), -EINVAL);
+    ck_assert_str_eq(err.text,
+                     "invalid value 'alone' for --rdzv-conf failover: expected majority or off");
+    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "endpoint=maybe", &conf, &err), -EINVAL);
+}
+END_TEST
+
 START_TEST(a_setting_of_another_backend_is_ignored)
 {
     JOB("torchrun", "-N2", "--rdzv-conf=timeout=7,is_host=no,rank=1", "train.py");
@@ -369,6 +389,7 @@ TEST_SUITE(cli_rdzv)
     tcase_add_test(c, torchruns_settings_are_understood);
     tcase_add_test(c, etcd_has_both_of_torchruns_backend_names);
     tcase_add_test(c, etcd_credentials_have_both_of_torchruns_names);
+    tcase_add_test(c, failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves);
     tcase_add_test(c, a_setting_of_another_backend_is_ignored);
     tcase_add_test(c, an_unknown_setting_causes_a_note);
     tcase_add_test(c, long_settings_are_refused);
