@@ -84,6 +84,9 @@
                        several "nodes" are one machine */
 #define DDP_ENV_SOCKET_IFNAME                                                                      \
     "DDP_SOCKET_IFNAME" /* the network interface through which other nodes reach this one */
+#define DDP_ENV_SOCKET_LANES                                                                       \
+    "DDP_SOCKET_LANES" /* connections between two ranks of different nodes that large exchanges
+                          are striped over: "1" to "16" */
 #define DDP_ENV_SEGMENT_BYTES                                                                      \
     "DDP_SEGMENT_BYTES"               /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */

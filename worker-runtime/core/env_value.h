@@ -8,6 +8,8 @@
 
 struct co_error;
 
+#define ENV_VALUE_LANES_MOST 16 /* of DDP_SOCKET_LANES */
+
 /* value     NULL or "": not set
  * returns   0; -ENOEXEC "invalid value 'VALUE' for NAME: expected ..." */
 int env_value_check(const char *name, const char *value, struct co_error *err);

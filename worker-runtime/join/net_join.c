@@ -222,13 +222,22 @@ static int agree_on_address(struct joining *j, struct co_error *err)
     return 0;
 }
 
+/* One is the connection that two ranks have anyway. */
+static uint16_t choose_lanes(void)
+{
+    const char *value = getenv(DDP_ENV_SOCKET_LANES); /* was checked */
+    const int lanes = value != NULL ? atoi(value) : 1;
+    return (uint16_t)(lanes > 1 ? lanes : 0);
+}
+
 static int listen_all(struct joining *j, struct co_error *err)
 {
     int code = 0;
     j->mine = (struct net_member){.rank = (uint32_t)j->who->rank,
                                   .local_rank = (uint32_t)j->who->local_rank,
                                   .pid = (uint32_t)getpid(),
-                                  .address = j->address};
+                                  .address = j->address,
+                                  .lanes = choose_lanes()};
     gethostname(j->mine.host, sizeof j->mine.host - 1);
     for (int i = 0; code == 0 && i < NET_N_CHANNELS; i++)
         code = net_address_listen(&j->address, &j->mine.port[i], &j->to->listener[i], err);

@@ -23,6 +23,8 @@ struct net_tuning {
                              everything, in one exchange; with fewer nodes net_tuning_whole() */
     size_t segment_bytes; /* longer ones go in pieces of this */
     size_t small_bytes;   /* broadcast: up to this it goes whole by each socket */
+    size_t striped_bytes; /* an exchange between two ranks from this on uses their lanes */
+    size_t stripe_bytes;  /* in pieces of this */
 };
 
 /* Up to which size of an all_reduce every node (n of them, 2 or more) sends everything to all
@@ -37,8 +39,11 @@ static inline size_t net_tuning_whole(const struct net_tuning *t, unsigned n)
 }
 
 #define NET_TUNING_DEFAULT                                                                         \
-    ((struct net_tuning){                                                                          \
-        .whole_bytes = 32 << 10, .segment_bytes = 128 << 10, .small_bytes = 32 << 10})
+    ((struct net_tuning){.whole_bytes = 32 << 10,                                                  \
+                         .segment_bytes = 128 << 10,                                               \
+                         .small_bytes = 32 << 10,                                                  \
+                         .striped_bytes = 1 << 20,                                                 \
+                         .stripe_bytes = 128 << 10})
 
 struct backend_net_opts {
     struct backend *local;     /* among the ranks of this node, handed over; NULL: there is one */

@@ -155,6 +155,8 @@ static int connect_group(struct net *n, uint64_t deadline_ms, struct co_error *e
                                      .rank = n->map.position,
                                      .n = n->map.n,
                                      .spin = n->opts.spin,
+                                     .striped_bytes = n->tuning.striped_bytes,
+                                     .stripe_bytes = n->tuning.stripe_bytes,
                                      .timeout_ms = n->opts.timeout_ms,
                                      .on_idle = on_tcp_idle,
                                      .idle_arg = n};
@@ -167,6 +169,14 @@ static int connect_group(struct net *n, uint64_t deadline_ms, struct co_error *e
     }
     n->message_links = messages;
     return 0;
+}
+
+static unsigned least_lanes(const struct net_member *member, unsigned n)
+{
+    unsigned least = NET_LANES_MOST;
+    for (unsigned p = 0; p < n; p++)
+        least = member[p].lanes < least ? member[p].lanes : least;
+    return least;
 }
 
 int net_create(const struct backend_net_opts *opts, const struct backend_ops *ops,
@@ -183,6 +193,7 @@ int net_create(const struct backend_net_opts *opts, const struct backend_ops *op
     n->local = opts->local;
     n->map = *opts->map;
     n->member = opts->member;
+    n->n_lanes = least_lanes(n->member, n->map.n);
     n->watch = opts->watch;
     n->world = opts->world != NULL ? (struct net *)opts->world : n;
     n->tuning = opts->tuning != NULL ? *opts->tuning : NET_TUNING_DEFAULT;

@@ -6,9 +6,9 @@
  * positions (net_map.h).
  *
  * Files, bottom to top:
- *   net_map.c, net_address.c, net_links.c   which rank is where, and the connections
+ *   net_map.c, net_address.c, net_links.c, net_lanes.c   which rank is where, and the connections
  *   net_watch.c, straggler.c      news of failure, and which rank is late
- *   transport_tcp.c, net_reduce.c  an exchange, and the sum that is made during one
+ *   stripes.c, transport_tcp*.c, net_reduce.c  an exchange, and the sum that is made during one
  *   p2p_tcp.c, p2p_tcp_io.c       messages
  *   net.c                         a back end from its making to its end
  *   net_stage.c, net_schedules.c  the parts that stages end with, and the schedules made of them
@@ -64,6 +64,8 @@ struct transport_tcp_opts {
     struct net_watch *watch;    /* borrowed */
     unsigned rank, n;           /* in the group */
     bool spin;                  /* this rank has a processor of its own */
+    size_t striped_bytes;       /* an exchange from this size on uses the lanes to the peer */
+    size_t stripe_bytes;        /* at most, in a stripe */
     uint64_t timeout_ms;        /* without a byte from anybody */
     bool (*on_idle)(void *arg); /* called now and then in a wait; NULL */
     void *idle_arg;
@@ -115,6 +117,9 @@ struct net_reduce {       /* the caller fills the first part */
     unsigned divisor; /* results are divided by it; 0: not */
     const struct reduce_kernels *kernels;
     size_t segment_bytes;
+    unsigned n_ahead; /* segments from a peer that may wait for those from others; 1 or more */
+    unsigned lag;     /* a result follows the segments that were sent so much later; the same on all
+                         ranks */
 
     uint8_t *scratch; /* net_reduce_scratch_bytes(); the caller's memory, as are the next two */
     const void **in;  /* n */
@@ -171,6 +176,7 @@ struct net {
     struct net_watch *watch;   /* borrowed but of the world's group */
     struct transport_tcp *tcp;
     struct net_tuning tuning;
+    unsigned n_lanes; /* that any two ranks of the group have at least */
     struct backend_net_opts opts;
     struct net_links *message_links; /* owned; used by n->messages, once that is there */
     struct tcp_plan plan;            /* of the open exchange */

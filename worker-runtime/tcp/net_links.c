@@ -1,16 +1,16 @@
 /* net_links.c - the connections of a channel.
  *
  * A connection comes about in one of two ways. This rank connects: net_links_reach() begins that,
- * and finishes it with a hello in a later call. Or a peer connects: newcomers_serve() accepts it,
- * keeps it as a newcomer until its hello is complete (newcomer_hear()), and checks that. Each link
- * so has up to two sockets, `out` and `in`; net_links_receive() finds out on which one the peer
- * sends. */
+ * and finishes it with a hello in a later call. Or a peer connects: net_links_serve_newcomers()
+ * accepts it, keeps it as a newcomer until its hello is complete (newcomer_hear()), and checks it.
+ * Each link so has up to two sockets, `out` and `in`; net_links_receive() finds out on which one
+ * the peer sends. Lanes are net_lanes.c's. */
 #include "net_links.h"
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/listener.h"
 #include "common/secret.h"
+#include "net_links_priv.h"
 #include "segments/control.h"
 #include "worker-runtime/core/process.h"
 
@@ -25,47 +25,10 @@
 #include <unistd.h>
 
 enum {
-    UNPROVEN_PEERS = 32,
     ACCEPTS = 64, /* in one turn: a flood of connections must not keep this rank from its work */
     HELLO_MS = 10000,
     TURN_MS = 20,
     TELL_EVERY_MS = 1000
-};
-
-struct hello { /* the first bytes of a connection */
-    uint32_t magic, version;
-    uint8_t cookie[NET_COOKIE_BYTES];
-    uint32_t group, channel;
-    uint32_t from, to; /* in the group */
-};
-#define HELLO_MAGIC   0x4e504444u /* "DDPN"; another byte order shows */
-#define HELLO_VERSION 3 /* 2: a rank that leaves a broken job sends why; 3: a watch sends READY */
-
-struct newcomer { /* has connected, and not sent its hello yet */
-    int fd;
-    bool is_foreign; /* no member has its address */
-    size_t n_here;
-    struct hello hello;
-    uint64_t deadline_ms;
-};
-
-struct link {
-    int out, in;        /* to send on, to receive on; -1: none yet. May be the same */
-    bool is_connecting; /* `out` is */
-    bool says_in;       /* something was received on `in`; else, on `out` if that came first */
-    bool says_out;
-    int trouble; /* -errno of the last attempt to connect that found no way there; 0: none */
-    bool is_new; /* has connected, and was not returned by net_links_take_new() */
-};
-
-struct net_links {
-    struct net_links_opts opts;
-    struct co_listener listener; /* that of opts */
-    uint8_t cookie[NET_COOKIE_BYTES];
-    struct co_error refusal; /* why the last newcomer was sent away */
-    unsigned n_newcomers, n_new;
-    struct newcomer newcomer[UNPROVEN_PEERS]; /* the oldest first */
-    struct link link[];
 };
 
 int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
@@ -84,7 +47,7 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
     return 0;
 }
 
-static void close_socket(int fd)
+void net_links_close_socket(int fd)
 {
     if (fd < 0)
         return;
@@ -106,9 +69,9 @@ static void close_link(struct link *k)
     socket_drain(k->in);
     if (k->out != k->in)
         socket_drain(k->out);
-    close_socket(k->in);
+    net_links_close_socket(k->in);
     if (k->out != k->in)
-        close_socket(k->out);
+        net_links_close_socket(k->out);
     k->in = k->out = -1;
 }
 
@@ -116,11 +79,13 @@ void net_links_destroy(struct net_links *l)
 {
     if (l == NULL)
         return;
-    for (unsigned i = 0; i < l->opts.n; i++)
+    for (unsigned i = 0; i < l->opts.n; i++) {
+        net_lanes_fini(l, i);
         close_link(&l->link[i]);
+    }
     for (unsigned i = 0; i < l->n_newcomers; i++)
-        close_socket(l->newcomer[i].fd);
-    close_socket(l->listener.fd);
+        net_links_close_socket(l->newcomer[i].fd);
+    net_links_close_socket(l->listener.fd);
     free(l);
 }
 
@@ -150,7 +115,7 @@ void net_members_add(struct net_members_text *names, const struct net_member *m)
 
 /* --- ranks that connect to this one ----------------------------------------------------------- */
 
-static int check_hello(const struct net_links *l, const struct hello *h, struct co_error *why)
+static int check_hello(struct net_links *l, const struct hello *h, struct co_error *why)
 {
     if (h->magic != HELLO_MAGIC || h->version != HELLO_VERSION)
         return co_fail(why, -EPROTO, "refused a connection: not a rank of this version of libddp");
@@ -159,6 +124,8 @@ static int check_hello(const struct net_links *l, const struct hello *h, struct 
     if (h->group != l->opts.group || h->channel != (uint32_t)l->opts.channel ||
         h->to != l->opts.rank || h->from >= l->opts.n || h->from == l->opts.rank)
         return co_fail(why, -EPROTO, "refused a connection: the rank expects another peer");
+    if (h->lane != 0)
+        return net_lanes_check(l, h, why);
     if (l->link[h->from].in >= 0)
         return co_fail(why, -EEXIST, "rank %u connected twice", l->opts.member[h->from].rank);
     return 0;
@@ -175,7 +142,11 @@ static bool newcomer_hear(struct net_links *l, struct newcomer *c)
         return true;
     if (c->n_here < sizeof c->hello ||
         check_hello(l, &c->hello, &l->refusal) != 0) { /* sent away without a word */
-        close_socket(c->fd);
+        net_links_close_socket(c->fd);
+        return false;
+    }
+    if (c->hello.lane != 0) {
+        net_lanes_take(l, &c->hello, c->fd);
         return false;
     }
     l->link[c->hello.from].in = c->fd;
@@ -218,11 +189,11 @@ static void keep_newcomer(struct net_links *l, const struct newcomer *c)
         while (at < UNPROVEN_PEERS && !l->newcomer[at].is_foreign)
             at++;
         if (at == UNPROVEN_PEERS && c->is_foreign) {
-            close_socket(c->fd);
+            net_links_close_socket(c->fd);
             return;
         }
         at = at < UNPROVEN_PEERS ? at : 0;
-        close_socket(l->newcomer[at].fd);
+        net_links_close_socket(l->newcomer[at].fd);
         memmove(l->newcomer + at, l->newcomer + at + 1,
                 (--l->n_newcomers - at) * sizeof l->newcomer[0]);
     }
@@ -246,7 +217,7 @@ static bool accept_one(struct net_links *l)
 }
 
 /* What is not accepted in this turn keeps the listener readable. */
-static void newcomers_serve(struct net_links *l)
+void net_links_serve_newcomers(struct net_links *l)
 {
     for (int i = 0; i < ACCEPTS && accept_one(l); i++) {
     }
@@ -268,43 +239,49 @@ static int begin_connecting(struct net_links *l, unsigned peer)
     return 0;
 }
 
-static int say_hello(struct net_links *l, unsigned peer)
+static int say_hello(struct net_links *l, unsigned peer, unsigned lane, int fd)
 {
     struct hello h = {.magic = HELLO_MAGIC,
                       .version = HELLO_VERSION,
                       .group = l->opts.group,
-                      .channel = (uint32_t)l->opts.channel,
+                      .channel = (uint16_t)l->opts.channel,
+                      .lane = (uint16_t)lane,
                       .from = l->opts.rank,
                       .to = peer};
     memcpy(h.cookie, l->cookie, sizeof h.cookie);
-    ssize_t n = send(l->link[peer].out, &h, sizeof h, MSG_NOSIGNAL);
+    ssize_t n = send(fd, &h, sizeof h, MSG_NOSIGNAL);
     if (n < 0)
         return -errno;
     return n == sizeof h ? 0 : -EIO; /* the first bytes always fit an empty buffer */
+}
+
+int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (poll(&p, 1, 0) <= 0)
+        return -EAGAIN;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
+        error = errno;
+    if (error != 0)
+        return -error;
+    net_address_tune(fd, l->opts.timeout_ms);
+    return say_hello(l, peer, lane, fd);
 }
 
 /* returns 0 it is connected; -EAGAIN; -errno */
 static int go_on_connecting(struct net_links *l, unsigned peer)
 {
     struct link *k = &l->link[peer];
-    struct pollfd p = {.fd = k->out, .events = POLLOUT};
-    int error = 0;
-    socklen_t size = sizeof error;
-    if (poll(&p, 1, 0) <= 0)
-        return -EAGAIN;
-    if (getsockopt(k->out, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
-        error = errno;
-    if (error != 0)
-        return -error;
-    net_address_tune(k->out, l->opts.timeout_ms);
-    const int code = say_hello(l, peer);
+    const int code = net_links_finish_connecting(l, peer, 0, k->out);
     k->is_connecting = code != 0; /* nothing may be sent before the hello */
     return code;
 }
 
 bool net_links_take_new(struct net_links *l, unsigned *ret_peer)
 {
-    newcomers_serve(l);
+    net_links_serve_newcomers(l);
     for (unsigned i = 0; l->n_new > 0 && i < l->opts.n; i++) {
         if (!l->link[i].is_new)
             continue;
@@ -324,7 +301,7 @@ int net_links_reach(struct net_links *l, unsigned peer)
     if (k->out >= 0 && !k->is_connecting)
         return 0;
     if (k->out < 0) {
-        newcomers_serve(l); /* perhaps it has connected meanwhile */
+        net_links_serve_newcomers(l); /* perhaps it has connected meanwhile */
         k->out = k->in;
         if (k->out >= 0)
             return 0;
@@ -333,7 +310,7 @@ int net_links_reach(struct net_links *l, unsigned peer)
     if (code == 0)
         code = go_on_connecting(l, peer);
     if (code != 0 && code != -EAGAIN && k->out >= 0) { /* the next one begins again */
-        close_socket(k->out);
+        net_links_close_socket(k->out);
         k->out = -1;
         k->is_connecting = false;
     }
@@ -482,7 +459,7 @@ static int meet_once(struct meeting *m, struct co_error *err)
 {
     struct net_links *l = m->l;
     bool all = true;
-    newcomers_serve(l);
+    net_links_serve_newcomers(l);
     for (unsigned i = 0; i < m->n; i++) {
         const unsigned peer = m->peer[i];
         if (is_met(l, peer))
@@ -584,7 +561,7 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
     struct link *k = &l->link[peer];
     ssize_t n = -EAGAIN;
     if (k->in < 0 && !k->says_out)
-        newcomers_serve(l);
+        net_links_serve_newcomers(l);
     if (k->in >= 0 && !k->says_out)
         n = receive_on(k->in, v, n_v, &k->says_in);
     if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)

@@ -10,6 +10,7 @@
 #define DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
 
 #include "net_address.h"
+#include "worker-runtime/core/env_value.h"
 
 #include <poll.h>
 #include <stddef.h>
@@ -20,6 +21,7 @@ struct control;
 struct net_links; /* opaque */
 
 #define NET_COOKIE_BYTES 16
+#define NET_LANES_MOST   ENV_VALUE_LANES_MOST
 
 enum net_channel { NET_WATCH, NET_DATA, NET_MESSAGES, NET_N_CHANNELS };
 
@@ -30,7 +32,7 @@ struct net_member { /* a rank of the group; travels as it is, except for `rank` 
     uint32_t pid;
     struct net_address address;
     uint16_t port[NET_N_CHANNELS];
-    uint16_t padding_;
+    uint16_t lanes; /* connections for large exchanges that it makes to a peer, at most; 0: none */
     char host[32];
 };
 

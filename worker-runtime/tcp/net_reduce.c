@@ -1,11 +1,6 @@
 /* net_reduce.c - the reduction between nodes; net.h describes it. */
 #include "net.h"
 
-enum {
-    SLOTS = 4, /* segments from a peer that may wait for those from others */
-    LAG = 2,   /* a result follows the segments that were sent so much later */
-};
-
 static unsigned node_of(const struct net_reduce *f, unsigned p)
 {
     return p < f->me ? p : p + 1;
@@ -24,7 +19,7 @@ static struct slice segment_of(const struct net_reduce *f, unsigned node, size_t
 
 static uint8_t *scratch_of(const struct net_reduce *f, unsigned p, size_t i)
 {
-    return f->scratch + (p * SLOTS + i % SLOTS) * f->segment * f->size;
+    return f->scratch + (p * f->n_ahead + i % f->n_ahead) * f->segment * f->size;
 }
 
 static size_t segment_elements(const struct net_reduce *f)
@@ -35,7 +30,7 @@ static size_t segment_elements(const struct net_reduce *f)
 
 size_t net_reduce_scratch_bytes(const struct net_reduce *f)
 {
-    return (f->n - 1) * SLOTS * segment_elements(f) * ddp_dtype_size(f->dtype);
+    return (f->n - 1) * f->n_ahead * segment_elements(f) * ddp_dtype_size(f->dtype);
 }
 
 /* --- combining -------------------------------------------------------------------------------- */
@@ -107,13 +102,13 @@ static enum tcp_next piece_set(struct tcp_piece *ret, const struct net_reduce *f
     return TCP_READY;
 }
 
-/* From a rank to its peer: segment 0 of the peer's part, nothing, segment 1, nothing, segment 2,
- * result 0, segment 3, result 1, ... Even numbers are segments, odd ones results; what there is not
- * is an empty piece.
+/* From a rank to its peer, with a lag of 2: segment 0 of the peer's part, nothing, segment 1,
+ * nothing, segment 2, result 0, segment 3, result 1, ... Even numbers are segments, odd ones
+ * results; what there is not is an empty piece.
  *
  * Piece `i` between this rank and peer p. What belongs to the other node's part lies in `data`: the
  * segments that go there, and the results that come. For its own part segments come into `scratch`,
- * which has space for SLOTS beyond what was added up, and results go from `out`, once they have
+ * which has space for n_ahead beyond what was added up, and results go from `out`, once they have
  * been. */
 static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
                                    struct tcp_piece *ret)
@@ -122,16 +117,17 @@ static enum tcp_next piece_of_part(void *arg, bool is_out, unsigned p, size_t i,
     const unsigned peer = node_of(f, p), from = is_out ? f->me : peer, to = is_out ? peer : f->me;
     const bool is_result = i % 2 == 1;
     const unsigned owner = is_result ? from : to;
-    const size_t index = is_result ? i / 2 - LAG : i / 2;
-    const size_t segments = n_segments(f, to), results = f->gather ? n_segments(f, from) + LAG : 0;
+    const size_t index = is_result ? i / 2 - f->lag : i / 2;
+    const size_t segments = n_segments(f, to),
+                 results = f->gather ? n_segments(f, from) + f->lag : 0;
     if (i / 2 >= (segments > results ? segments : results))
         return TCP_END;
-    if ((is_result && (!f->gather || i / 2 < LAG)) || index >= n_segments(f, owner))
+    if ((is_result && (!f->gather || i / 2 < f->lag)) || index >= n_segments(f, owner))
         return piece_set(ret, f, NULL, (struct slice){0, 0});
     const struct slice s = segment_of(f, owner, index);
     if (owner != f->me)
         return piece_set(ret, f, f->data + (f->part[owner].first + s.first) * f->size, s);
-    if (index >= f->n_folded + (is_result ? 0 : SLOTS))
+    if (index >= f->n_folded + (is_result ? 0 : f->n_ahead))
         return TCP_LATER;
     return piece_set(ret, f, is_result ? f->out + s.first * f->size : scratch_of(f, p, index), s);
 }

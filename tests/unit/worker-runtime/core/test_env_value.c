@@ -30,6 +30,11 @@ static const struct {
      "invalid value '1K' for DDP_SEGMENT_BYTES: expected a size of 1M to 64T, such as 256M or 8G"},
     {"DDP_NODE_RANK", "0", NULL},
     {"DDP_NODE_RANK", "-1", "invalid value '-1' for DDP_NODE_RANK: expected a number of 0 or more"},
+    {"DDP_SOCKET_LANES", "16", NULL},
+    {"DDP_SOCKET_LANES", "0",
+     "invalid value '0' for DDP_SOCKET_LANES: expected a number of 1 to 16"},
+    {"DDP_SOCKET_LANES", "17",
+     "invalid value '17' for DDP_SOCKET_LANES: expected a number of 1 to 16"},
     {"DDP_JOB_ID", "any text", NULL},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };

@@ -320,6 +320,25 @@ START_TEST(a_hello_with_another_cookie_is_refused)
 }
 END_TEST
 
+/* Rank 1 connects a lane: not of messages, and not the higher rank. */
+START_TEST(a_lane_of_another_channel_or_of_a_higher_rank_is_refused)
+{
+    enum { LANE_AT = 8 + NET_COOKIE_BYTES + 6 };
+    struct net_links *l = links_to_other();
+    uint8_t hello[HELLO_BYTES];
+    const uint16_t lane = _i == 0 ? 1 : UINT16_MAX;
+    member[0].lanes = member[1].lanes = 2;
+    copy_hello(l, hello);
+    memcpy(hello + LANE_AT, &lane, sizeof lane);
+    const int fd = connect_from(INADDR_LOOPBACK, hello, sizeof hello);
+    ck_assert(!take_all(l));
+    ck_assert(is_ended(fd));
+    close(fd);
+    close_other();
+    net_links_destroy(l);
+}
+END_TEST
+
 /* --- messages --------------------------------------------------------------------------------- */
 
 static struct p2p_tcp *mail_of(struct net_links *l)
@@ -378,6 +397,7 @@ TEST_SUITE(net_links)
                    connections_from_other_addresses_do_not_displace_one_from_a_rank_s_address);
     tcase_add_test(tcase, a_turn_accepts_some_connections_and_the_next_one_the_others);
     tcase_add_test(tcase, a_hello_with_another_cookie_is_refused);
+    tcase_add_loop_test(tcase, a_lane_of_another_channel_or_of_a_higher_rank_is_refused, 0, 2);
     tcase_add_loop_test(tcase, an_invalid_message_is_refused, 0, sizeof bad / sizeof *bad);
     suite_add_tcase(suite, tcase);
     return suite;

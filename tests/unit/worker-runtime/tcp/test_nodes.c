@@ -231,6 +231,94 @@ START_TEST(a_long_sum_has_the_same_bits_each_time)
 }
 END_TEST
 
+/* --- lanes ------------------------------------------------------------------------------------ */
+
+static int run_with_lanes(int rank, void *arg)
+{
+    struct grid t;
+    if (rank == 1) /* the smaller number counts */
+        setenv("DDP_SOCKET_LANES", "5", 1);
+    open_grid(&t, rank, arg);
+    for (int i = 0; i < 2; i++) { /* the first time the lanes are made */
+        try_kinds(&t, 1500000);
+        RANK_CHECK(rank, ddp_barrier(t.g) == DDP_OK, "barrier");
+    }
+    ddp_finalize(t.g);
+    return run_long(rank, arg);
+}
+
+START_TEST(exchanges_over_lanes_give_the_reference_bits)
+{
+    struct ranks r;
+    setenv("DDP_SOCKET_LANES", "3", 1);
+    nodes_start(&r, &grids[_i], run_with_lanes, (void *)&grids[_i]);
+    ranks_expect_success(&r);
+    unsetenv("DDP_SOCKET_LANES");
+}
+END_TEST
+
+enum { FD_MOST = 256, LANE_COUNT = 6 * 1000 * 1000 };
+
+/* The connections that this process has. */
+static void list_connections(bool is_one[FD_MOST])
+{
+    for (int fd = 0; fd < FD_MOST; fd++) {
+        struct sockaddr_storage peer;
+        socklen_t size = sizeof peer;
+        is_one[fd] =
+            getpeername(fd, (struct sockaddr *)&peer, &size) == 0 && peer.ss_family == AF_INET;
+    }
+}
+
+static int begin_sum(const struct grid *t, float *x, struct ddp_request **ret)
+{
+    values_fill(x, DDP_FLOAT32, 9, t->rank, LANE_COUNT);
+    return ddp_iall_reduce(t->g, x, x, LANE_COUNT, DDP_FLOAT32, DDP_SUM, NULL, ret);
+}
+
+/* Rank 1 breaks the lanes in the midst of sums: one after the other, until none is left. */
+static int run_losing_lanes(int rank, void *arg)
+{
+    const struct nodes *nodes = arg;
+    struct grid t = {.g = rank_init(rank, 60000), .nodes = nodes, .rank = rank};
+    uint8_t *expected = nodes_reduced(nodes, DDP_FLOAT32, DDP_SUM, 9, 0, LANE_COUNT);
+    float *x = malloc(LANE_COUNT * sizeof *x);
+    bool before[FD_MOST], after[FD_MOST];
+    int n_broken = 0;
+    RANK_CHECK(rank, ddp_barrier(t.g) == DDP_OK, "barrier");
+    list_connections(before);
+    for (int round = -1; round < 4; round++) {
+        struct ddp_request *request;
+        int done = 0;
+        RANK_CHECK(rank, begin_sum(&t, x, &request) == DDP_OK, "begin");
+        for (int i = 0; i < 40 && !done; i++)
+            RANK_CHECK(rank, ddp_test(request, &done) == DDP_OK, "test");
+        for (int fd = 0; rank == 1 && round >= 0 && fd < FD_MOST; fd++)
+            if (!before[fd] && after[fd]) {
+                n_broken += shutdown(fd, SHUT_RDWR) == 0;
+                after[fd] = false;
+                break;
+            }
+        RANK_CHECK(rank, ddp_wait(request) == DDP_OK, "round %d", round);
+        RANK_CHECK(rank, memcmp(x, expected, LANE_COUNT * sizeof *x) == 0, "round %d", round);
+        if (round < 0)
+            list_connections(after);
+    }
+    RANK_CHECK(rank, rank != 1 || n_broken == 3, "%d lanes were broken", n_broken);
+    ddp_finalize(t.g);
+    return 0;
+}
+
+START_TEST(a_lane_that_breaks_costs_nothing_but_itself)
+{
+    struct ranks r;
+    setenv("DDP_SOCKET_LANES", "3", 1);
+    nodes_start(&r, &grids[_i], run_losing_lanes, (void *)&grids[_i]);
+    ranks_expect_success(&r);
+    unsetenv("DDP_SOCKET_LANES");
+}
+END_TEST
+
 /* --- averages where nodes differ -------------------------------------------------------------- */
 
 static int run_uneven_average(int rank, void *arg)
@@ -379,6 +467,8 @@ TEST_SUITE(nodes)
     tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_every_node, 0, n_grids);
     tcase_add_loop_test(tcase, sums_of_many_nodes_have_the_reference_bits, 0, n_wide);
     tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
+    tcase_add_loop_test(tcase, exchanges_over_lanes_give_the_reference_bits, 0, 4);
+    tcase_add_loop_test(tcase, a_lane_that_breaks_costs_nothing_but_itself, 0, 1);
     tcase_add_test(tcase, ranks_have_equal_weight_in_an_average_on_any_node);
     tcase_add_loop_test(tcase, asynchronous_calls_are_made_in_their_order, 0, 2);
     tcase_add_test(tcase, nodes_reach_each_other_through_the_named_interface);

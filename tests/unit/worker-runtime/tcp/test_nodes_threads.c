@@ -37,6 +37,7 @@ struct job {
     uint8_t cookie[NET_COOKIE_BYTES];
     uint32_t world_rank[N_NODES][N_LOCAL];
     uint64_t timeout_ms;
+    bool is_striped;      /* exchanges from some KiB on use lanes */
     atomic_uint progress; /* calls begun by all ranks together */
     pthread_barrier_t everybody;
 };
@@ -57,13 +58,13 @@ struct rank {
 
 /* --- joining ---------------------------------------------------------------------------------- */
 
-static void job_init(struct job *job)
+static void job_init(struct job *job, bool is_striped)
 {
     struct sockaddr_in loopback = {.sin_family = AF_INET};
     struct sockaddr_storage storage = {0};
     loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     memcpy(&storage, &loopback, sizeof loopback);
-    *job = (struct job){.timeout_ms = 60000, .cookie = "a cookie"};
+    *job = (struct job){.timeout_ms = 60000, .cookie = "a cookie", .is_striped = is_striped};
     ck_assert_int_eq(pthread_barrier_init(&job->everybody, NULL, N), 0);
     for (unsigned k = 0; k < N_NODES; k++) {
         struct node *node = &job->node[k];
@@ -78,6 +79,7 @@ static void job_init(struct job *job)
         struct net_member *m = &job->member[r];
         *m = (struct net_member){.rank = r, .node = r / N_LOCAL, .local_rank = r % N_LOCAL};
         m->address = net_address_of(&storage);
+        m->lanes = is_striped ? 3 : 0;
         snprintf(m->host, sizeof m->host, "here");
         for (int c = 0; c < NET_N_CHANNELS; c++)
             ck_assert_int_eq(
@@ -145,6 +147,11 @@ static int join_nodes(struct rank *r)
     int code = net_map_init(&r->map, place, N, r->rank, &r->err);
     if (code == 0)
         code = net_watch_create(&watch, co_deadline_ms(60000), &r->watch, &r->err);
+    static const struct net_tuning striped = {.whole_bytes = 32 << 10,
+                                              .segment_bytes = 16 << 10,
+                                              .small_bytes = 32 << 10,
+                                              .striped_bytes = 20 << 10,
+                                              .stripe_bytes = 12 << 10};
     struct backend_net_opts net = {.local = r->local_backend,
                                    .map = &r->map,
                                    .member = member,
@@ -154,6 +161,7 @@ static int join_nodes(struct rank *r)
                                    .owns_watch = true,
                                    .own = r->node->segment[r->local],
                                    .kernels = &reduce_scalar,
+                                   .tuning = job->is_striped ? &striped : NULL,
                                    .cookie = job->cookie,
                                    .timeout_ms = job->timeout_ms,
                                    .deadline_ms = co_deadline_ms(60000),
@@ -281,7 +289,7 @@ START_TEST(every_access_of_ranks_on_two_nodes_is_ordered)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job);
+    job_init(&job, _i == 1);
     job_start(&job, ranks, run_mixture);
     job_join(ranks);
     for (unsigned i = 0; i < N; i++) {
@@ -329,7 +337,7 @@ START_TEST(groups_of_some_ranks_are_made_and_destroyed)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job);
+    job_init(&job, false);
     job_start(&job, ranks, run_splits);
     job_join(ranks);
     for (unsigned i = 0; i < N; i++)
@@ -368,7 +376,7 @@ START_TEST(a_receive_from_a_rank_that_leaves_fails)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job);
+    job_init(&job, false);
     job_start(&job, ranks, run_leaving);
     job_join(ranks);
     ck_assert_int_eq(ranks[N - 1].result, -ECONNRESET);
@@ -400,7 +408,7 @@ START_TEST(the_break_of_one_node_reaches_the_other)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job);
+    job_init(&job, _i % 2 == 1);
     job_start(&job, ranks, run_until_it_breaks);
     while (atomic_load(&job.progress) < 12 + (unsigned)_i) /* in the midst of it, here or there */
         sched_yield();
@@ -428,7 +436,7 @@ START_TEST(a_rank_that_never_calls_is_blamed_on_all_nodes)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job);
+    job_init(&job, false);
     job.timeout_ms = 1500;
     job_start(&job, ranks, run_without_one);
     job_join(ranks);
@@ -446,7 +454,7 @@ TEST_SUITE(nodes_threads)
     Suite *suite = suite_create("nodes_threads");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered);
+    tcase_add_loop_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered, 0, 2);
     tcase_add_test(tcase, groups_of_some_ranks_are_made_and_destroyed);
     tcase_add_test(tcase, a_receive_from_a_rank_that_leaves_fails);
     tcase_add_loop_test(tcase, the_break_of_one_node_reaches_the_other, 0, 5);

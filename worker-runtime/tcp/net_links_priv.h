@@ -1,0 +1,73 @@
+/* net_links_priv.h - what net_links.c and net_lanes.c share: the connections to each peer. */
+#ifndef DDP_WORKER_RUNTIME_TCP_NET_LINKS_PRIV_H
+#define DDP_WORKER_RUNTIME_TCP_NET_LINKS_PRIV_H
+
+#include "common/error.h"
+#include "common/listener.h"
+#include "net_lanes.h"
+
+enum { UNPROVEN_PEERS = 32 };
+
+struct hello { /* the first bytes of a connection */
+    uint32_t magic, version;
+    uint8_t cookie[NET_COOKIE_BYTES];
+    uint32_t group;
+    uint16_t channel, lane;
+    uint32_t from, to; /* in the group */
+};
+#define HELLO_MAGIC 0x4e504444u /* "DDPN"; another byte order shows */
+/* 2: a rank that leaves a broken job sends why; 3: a watch sends READY; 4: lanes */
+#define HELLO_VERSION 4
+
+struct newcomer { /* has connected, and not sent its hello yet */
+    int fd;
+    bool is_foreign; /* no member has its address */
+    size_t n_here;
+    struct hello hello;
+    uint64_t deadline_ms;
+};
+
+struct lane {
+    enum net_lane_state state;
+    int fd;            /* of OPENING and OPEN */
+    uint64_t begun_ms; /* OPENING: since when */
+    uint64_t sent_ms;  /* OPEN: when it last took a byte */
+};
+
+struct link {
+    int out, in;        /* to send on, to receive on; -1: none yet. May be the same */
+    bool is_connecting; /* `out` is */
+    bool says_in;       /* something was received on `in`; else, on `out` if that came first */
+    bool says_out;
+    int trouble;       /* -errno of the last attempt to connect that found no way there; 0: none */
+    bool is_new;       /* has connected, and was not returned by net_links_take_new() */
+    struct lane *lane; /* net_lanes_count() of them, owned; NULL: none was opened */
+};
+
+struct net_links {
+    struct net_links_opts opts;
+    struct co_listener listener; /* that of opts */
+    uint8_t cookie[NET_COOKIE_BYTES];
+    struct co_error refusal; /* why the last newcomer was sent away */
+    unsigned n_newcomers, n_new;
+    struct newcomer newcomer[UNPROVEN_PEERS]; /* the oldest first */
+    struct link link[];
+};
+
+/* --- net_links.c ------------------------------------------------------------------------------ */
+
+void net_links_serve_newcomers(struct net_links *l);
+void net_links_close_socket(int fd); /* -1 is fine */
+
+/* Finish a connection that was begun: tune it, and send its hello.
+ * returns   0; -EAGAIN it is not made yet; -errno */
+int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd);
+
+/* --- net_lanes.c ------------------------------------------------------------------------------ */
+
+/* A peer has connected a lane: whether it may. returns 0; -EPROTO, -EEXIST, -ENOMEM */
+int net_lanes_check(struct net_links *l, const struct hello *h, struct co_error *why);
+void net_lanes_take(struct net_links *l, const struct hello *h, int fd);
+void net_lanes_fini(struct net_links *l, unsigned peer);
+
+#endif
