@@ -58,6 +58,7 @@ struct net_watch {
     unsigned rank, local_rank; /* in the group; on the node */
     const struct transport_shm *shm;
     pthread_mutex_t mutex; /* guards what follows, and the links */
+    uint64_t accepted_ms;  /* when connections were accepted last */
     bool has_told;         /* this rank has used its words */
     unsigned n_peers;      /* that are watched from the beginning */
     unsigned n_watched, n;
@@ -189,10 +190,21 @@ static struct watched *peer_watch(struct net_watch *w, unsigned peer)
     return &w->watched[i];
 }
 
+/* Ranks that ask. A call of a few microseconds looks more than once: they can wait until the next
+ * millisecond. */
+static void accept_peers(struct net_watch *w)
+{
+    const uint64_t now_ms = co_now_ms();
+    if (now_ms == w->accepted_ms)
+        return;
+    w->accepted_ms = now_ms;
+    for (unsigned peer; net_links_take_new(w->links, &peer);)
+        peer_watch(w, peer);
+}
+
 static void peers_look(struct net_watch *w)
 {
-    for (unsigned peer; net_links_take_new(w->links, &peer);)
-        peer_watch(w, peer); /* the rank that asks */
+    accept_peers(w);
     for (unsigned i = 0; i < w->n_watched; i++)
         peer_hear(w, &w->watched[i]);
     for (unsigned i = 0; i < w->n_watched; i++) { /* when all were heard */
