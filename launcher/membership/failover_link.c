@@ -387,7 +387,8 @@ static void tell_voters(struct failover_link *l)
     if (l->spec->verbose == 0 || l->roster == NULL || !r->settled || r->voters.n == l->n_voters)
         return;
     l->n_voters = r->voters.n;
-    failover_note(l, CO_NOTE, "%u nodes vote on the coordinator", l->n_voters);
+    failover_note(l, CO_NOTE, "%u %s on the coordinator", l->n_voters,
+                  l->n_voters == 1 ? "node votes" : "nodes vote");
 }
 
 /* Newer orders replace older ones of the same kind. */

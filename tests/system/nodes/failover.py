@@ -1,5 +1,6 @@
 """Another node replaces the coordinator, without an outside service (--rdzv-conf failover=majority): docs/design/quorum.md. Its node
-is killed, leaves, is suspended, and is started again. All nodes are on this host, each with a loopback address of its own.
+is killed, leaves, is suspended, is cut off, and is started again. All nodes are on this host, each with a loopback address of its own
+or in a network namespace.
 
 Covers: rendezvous/ballots, rendezvous/quorum, launcher/membership, launcher/node
 """
@@ -8,9 +9,10 @@ import signal
 import tempfile
 import unittest
 
-from harness import DEADLINE_S, await_true, main
-from node import TOKEN, Node, await_endpoint
+from harness import DDPRUN, DEADLINE_S, await_true, main
+from node import TOKEN, Node
 from party import SHOW, Party
+from places import Loopback, Namespaces, NoPlace
 from ports import free_port
 from recovery_job import Nodes
 
@@ -20,34 +22,32 @@ LEADS = "this node is the coordinator now"
 ENDED = "its ddprun, which hosted the coordinator, has ended"
 
 
-def local_addr(index):
-    return f"127.0.0.{index + 2}"
-
-
 class Group(Party):
     """The first node that is started is at the endpoint, and is named a."""
 
-    def __init__(self, nodes, conf=CONF):
+    def __init__(self, nodes, conf=CONF, place=None):
         self.dir = tempfile.TemporaryDirectory()
         super().__init__(os.path.join(self.dir.name, "end"))
-        self.port = free_port()
-        self.words = ("-v", "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
+        self.place = place = place or Loopback()
+        self.port = place.port()
+        self.words = ("-v", "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{place.address(1)}:{self.port}",
                       "--rdzv-id", "job", "--rdzv-conf", conf, "--join-window", "0", *SHOW)
 
     def __exit__(self, *_):
         super().__exit__()
         self.dir.cleanup()
 
-    def start_at(self, address, name):
-        self.nodes[name] = Node("--local-addr", address, *self.words, env={"TEST_END": self.end_file, "DDP_TOKEN": TOKEN})
+    def start_at(self, host, name):
+        launcher, *words = self.place.command(host, [DDPRUN, "--local-addr", self.place.address(host), *self.words])
+        self.nodes[name] = Node(*words, launcher=launcher, env={"TEST_END": self.end_file, "DDP_TOKEN": TOKEN})
 
     def begin(self, n):
         """-> names, and the ranks of the generation that has all of them, when all vote"""
         names, newest = self.name(n), -1
-        for i, name in enumerate(names):
-            self.start_at(local_addr(i), name)
-            if i == 0:
-                await_endpoint(self.port)
+        for host, name in enumerate(names, 1):
+            self.start_at(host, name)
+            if host == 1:
+                self.nodes["a"].read_until("1 node votes on the coordinator")
         ranks = {}
         while {rank.world for rank in ranks.values()} != {n}:
             ranks = self.hear_some(newest + 1, names)
@@ -89,7 +89,7 @@ class LastingGroup(Nodes):
         return before
 
     def make_job(self, name, words, env=None, **kw):
-        return super().make_job(name, ["--local-addr", local_addr(name), *words], env={"DDP_TOKEN": TOKEN, **env}, **kw)
+        return super().make_job(name, ["--local-addr", Loopback().address(name + 1), *words], env={"DDP_TOKEN": TOKEN, **env}, **kw)
 
 
 class Failover(unittest.TestCase):
@@ -131,7 +131,7 @@ class Failover(unittest.TestCase):
 
     def test_a_coordinator_that_is_alone_ends_its_job(self):
         with Group("1:3") as group:
-            group.start_at(local_addr(0), "a")
+            group.start_at(1, "a")
             group.hear(0, ["a"])
             group.nodes["a"].signal(signal.SIGTERM)
             self.assertEqual(group.nodes["a"].finish()[0], -signal.SIGTERM)
@@ -153,7 +153,7 @@ class Failover(unittest.TestCase):
             names, ranks = group.begin(3)
             group.kill("a")
             again = group.hear(ranks["b"].generation + 1, names[1:])
-            group.start_at(local_addr(0), "z")
+            group.start_at(1, "z")
             last = group.hear(again["b"].generation + 1, [*names[1:], "z"])
             self.assertEqual({rank.world for rank in last.values()}, {3})
             group.finish()
@@ -174,6 +174,36 @@ class Failover(unittest.TestCase):
             self.assertEqual({node: after[node] for node in (1, 2)}, {node: before[node] for node in (1, 2)})
             self.assertEqual(nodes.n_starts, n_starts)
             self.assertEqual(nodes.finish([1, 2]), [0, 0])
+
+
+class Cuts(unittest.TestCase):
+    def setUp(self):
+        try:
+            self.place = Namespaces()
+        except NoPlace as why:
+            self.skipTest(str(why))
+
+    def test_a_coordinator_that_is_cut_off_is_replaced_when_its_ranks_are_dead(self):
+        with self.place, Group("2:3", place=self.place) as group:
+            names, ranks = group.begin(3)
+            self.place.cut(1)
+            again = group.hear(ranks["b"].generation + 1, names[1:])
+            self.assertFalse(ranks["a"].lives(), "ranks of the old coordinator's node ran in the next generation")
+            self.assertEqual({rank.world for rank in again.values()}, {2})
+            self.assertEqual(group.nodes["a"].finish()[0], 75)
+            group.drop("a")
+            group.finish()
+
+    def test_a_coordinator_keeps_its_job_when_another_node_is_cut_off(self):
+        with self.place, Group("2:3", place=self.place) as group:
+            _, ranks = group.begin(3)
+            self.place.cut(2)
+            group.hear(ranks["a"].generation + 1, ["a", "c"])
+            self.assertFalse(ranks["b"].lives())
+            self.assertEqual(group.nodes["b"].finish()[0], 75)
+            self.assertNotIn(LEADS.encode(), group.nodes["c"].said_so_far())
+            group.drop("b")
+            group.finish()
 
 
 if __name__ == "__main__":
