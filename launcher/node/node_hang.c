@@ -37,6 +37,7 @@ struct node_hang {
     uint32_t found_in;           /* its generation */
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
     uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
+    uint64_t give_up_at_ms;      /* it was killed, and counts as ended then */
 };
 
 /* --- looking ---------------------------------------------------------------------------------- */
@@ -197,6 +198,7 @@ static void end_rank(struct node_hang *w, uint64_t now_ms)
     spawner_signal_one(n->spawner, is_stopped ? SPAWNER_GROUP : SPAWNER_MAIN, w->finding.rank,
                        is_stopped ? SIGKILL : SIGABRT);
     w->kill_at_ms = now_ms + n->spec->failure_grace_ms;
+    w->give_up_at_ms = CO_NEVER_MS;
 }
 
 static bool is_ending(const struct node_hang *w)
@@ -244,7 +246,7 @@ static void begin_end(struct node_hang *w, uint64_t now_ms)
                                           .all_dump = true,
                                           .on_done = on_stacks,
                                           .arg = w};
-    w->kill_at_ms = CO_NEVER_MS;
+    w->kill_at_ms = w->give_up_at_ms = CO_NEVER_MS;
     if (node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0)
         end_rank(w, now_ms);
 }
@@ -263,14 +265,36 @@ static void tell_kill(const struct node_hang *w)
     output_report(w->n->output, text);
 }
 
+/* It waits in the kernel, where no signal reaches it. As if it had ended: the others are stopped,
+ * and it is one of the processes that outlive SIGKILL. */
+static void give_up(struct node_hang *w)
+{
+    const struct supervisor_exit x = {
+        .rank = w->finding.rank, .status = SIGKILL, .was_ending = true, .lost = -1, .aborter = -1};
+    const struct supervisor_event e = supervisor_exit_event(&x);
+    char state[HANG_PLACE_BYTES + 64];
+    struct hang_proc process;
+    hang_proc_read(w->pid, &process);
+    node_say(w->n, CO_WARNING,
+             "rank %d did not end within %d s of SIGKILL, it %s: ddprun no longer waits "
+             "for it",
+             rank_number(node_numbers(w->n), w->finding.rank), SUPERVISOR_KILL_MS / 1000,
+             hang_proc_text(&process, state, sizeof state));
+    w->pid = 0;
+    node_post(w->n, &e);
+}
+
 static void hasten_end(struct node_hang *w, uint64_t now_ms)
 {
+    if (now_ms >= w->give_up_at_ms)
+        give_up(w);
     if (now_ms < w->kill_at_ms)
         return;
     if (!w->finding.is_stopped)
         tell_kill(w);
     spawner_signal_one(w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
+    w->give_up_at_ms = now_ms + SUPERVISOR_KILL_MS;
 }
 
 static void look_at_ranks(struct node_hang *w, uint64_t now_ms)

@@ -82,6 +82,7 @@ static void report(struct node *n, const struct roster_restart *restart)
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .hang = hang_of_root(n),
+        .spawner = n->spawner.pid,
         .begun_ms = n->view.begun_ms,
         .now_ms = now_ms,
         .goodput = node_goodput_read(&n->view, now_ms),

@@ -11,6 +11,7 @@
 #include "launcher/diagnosis/error_text.h"
 #include "launcher/diagnosis/oom_report.h"
 #include "launcher/diagnosis/oom_watch.h"
+#include "launcher/diagnosis/stuck.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/exec_error.h"
 #include "launcher/stdio/rank_io.h"
@@ -75,6 +76,8 @@ static char *print(const struct report *r)
 enum { MAX_OTHERS = 4 }; /* other ranks whose errors are reported */
 
 /* What the report borrows. */
+enum { MAX_STUCK = 16 };
+
 struct evidence {
     char *message, *text, *tail;            /* owned */
     struct report_other others[MAX_OTHERS]; /* their strings are also owned */
@@ -84,6 +87,9 @@ struct evidence {
     struct co_error trouble; /* of ours */
     struct co_error exec_error;
     struct oom_finding oom;
+    struct report_stuck stuck[MAX_STUCK];
+    char stuck_texts[MAX_STUCK][STUCK_TEXT_BYTES];
+    int n_stuck;
 };
 
 static void evidence_fini(struct evidence *e)
@@ -187,6 +193,20 @@ static void gather_others(const struct post_mortem *p, struct evidence *e, struc
     r->n_others = e->n_others;
 }
 
+/* Orphans of the spawner are ours. */
+static void gather_stuck(const struct post_mortem *p, struct evidence *e, struct report *r)
+{
+    const pid_t parents[2] = {p->spawner, getpid()};
+    for (int i = 0; i < supervisor_n_ranks(p->supervisor) && e->n_stuck < MAX_STUCK; i++) {
+        const struct supervisor_rank *rank = supervisor_get_rank(p->supervisor, i);
+        char *text = e->stuck_texts[e->n_stuck];
+        if (rank->pid > 0 && stuck_describe(rank->pid, parents, text))
+            e->stuck[e->n_stuck++] = (struct report_stuck){.rank = i, .where = text};
+    }
+    r->stuck = e->stuck;
+    r->n_stuck = e->n_stuck;
+}
+
 static void explain_start(const struct post_mortem *p, struct evidence *e, struct report *r)
 {
     int rank = supervisor_get_verdict(p->supervisor)->rank;
@@ -222,6 +242,8 @@ char *post_mortem(const struct post_mortem *p)
         gather_of_rank(p, &e, &r);
     else if (v->outcome == OUTCOME_START_FAILED)
         explain_start(p, &e, &r);
+    if (v->some_hang)
+        gather_stuck(p, &e, &r);
     if (p->restart == NULL && !is_well)
         gather_others(p, &e, &r);
     if (p->result != NULL && node_result_make(&r, p->place, p->result) < 0)

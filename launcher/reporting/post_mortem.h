@@ -6,6 +6,7 @@
 #include "launcher/supervisor/goodput.h"
 
 #include <stdint.h>
+#include <sys/types.h>
 
 struct co_error;
 struct events;
@@ -27,6 +28,7 @@ struct post_mortem { /* all borrowed */
     const struct rank_io *io;
     const char *runtime_dir;
     const struct hang_finding *hang; /* the root cause was ended for it; NULL: not */
+    pid_t spawner;                   /* whose children the ranks are; 0: it is gone */
     uint64_t begun_ms, now_ms;
     struct goodput_sums goodput;          /* until now_ms */
     const struct report_job *job;         /* NULL: this node was alone */

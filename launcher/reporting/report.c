@@ -401,6 +401,9 @@ static void print_unkillable(FILE *out, const struct report *r)
         before = ", ";
     }
     fprintf(out, "\n");
+    for (int i = 0; i < r->n_stuck; i++)
+        fprintf(out, "    rank %d (pid %d) %s\n", number(r, r->stuck[i].rank),
+                (int)supervisor_get_rank(r->supervisor, r->stuck[i].rank)->pid, r->stuck[i].where);
 }
 
 /* Of a job of several nodes only the coordinator knows the last step. */

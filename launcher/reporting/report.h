@@ -36,6 +36,11 @@ struct report_job {
 };
 
 /* An exception that another rank has reported. */
+struct report_stuck {  /* a process that outlived SIGKILL */
+    int rank;          /* local */
+    const char *where; /* stuck.h */
+};
+
 struct report_other {
     int rank;          /* local */
     bool is_own;       /* else it is about a lost peer */
@@ -57,6 +62,8 @@ struct report {
     const char *error_file;          /* that of `error`, if it stays; NULL */
     const char *log_trouble;         /* why its log file may be incomplete; NULL: it is not */
     const struct report_other *others;
+    const struct report_stuck *stuck; /* that outlived SIGKILL; n_stuck of them */
+    int n_stuck;
     int n_others;
     uint64_t begun_ms, now_ms;
     struct goodput_sums goodput;          /* until now_ms; for the file of --report */

@@ -393,9 +393,13 @@ START_TEST(a_process_that_hangs_in_the_kernel_is_reported)
     step((struct supervisor_event){SUPERVISOR_EV_TIME});
     step((struct supervisor_event){SUPERVISOR_EV_TIME});
     step((struct supervisor_event){SUPERVISOR_EV_SWEPT, .status = ETIMEDOUT});
+    const struct report_stuck stuck = {0, "sleeps and cannot be woken in nfs_wait, on /data/x"};
+    r.stuck = &stuck;
+    r.n_stuck = 1;
     check("ddprun: error: rank 1 failed: exit status 1, 0.01 s after its start\n  host n1, local "
           "rank 1, pid 101, ./train\n  rank 0: killed by ddprun\n  some processes survived SIGKILL "
-          "(stuck in the kernel, for example on NFS or in a GPU driver): pid 100\n");
+          "(stuck in the kernel, for example on NFS or in a GPU driver): pid 100\n    rank 0 (pid "
+          "100) sleeps and cannot be woken in nfs_wait, on /data/x\n");
 }
 END_TEST
 
