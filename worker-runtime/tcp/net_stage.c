@@ -85,8 +85,8 @@ int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather, s
     f->out = out;
     f->gather = gather;
     f->segment_bytes = n->tuning.segment_bytes;
-    f->n_ahead = AHEAD + 2 * n->n_lanes; /* each lane has one under way, and one in its buffers */
-    f->lag = LAG + 2 * n->n_lanes;
+    f->n_ahead = AHEAD + 4 * n->n_lanes; /* under way on each lane, and in its buffers */
+    f->lag = LAG + 4 * n->n_lanes;
     f->n_come = n->n_come;
     int code = net_grow(&n->scratch, &n->scratch_bytes, net_reduce_scratch_bytes(f) + 1, err);
     if (code != 0)
