@@ -133,14 +133,22 @@ class Connections:
             results.put((None, None))
 
 
-class RecordedGloo(Gloo):
-    """In place of torch's name for the class while elastic.run() looks: makes one of torch's."""
+class Recorder(type):
+    """Of a class that stands for torch's class of gloo groups while elastic.run() looks: what it makes are groups of torch's."""
 
-    connections = None
-
-    def __new__(cls, store, rank, size, *arguments, **more):
+    def __call__(cls, store, rank, size, *arguments, **more):
         found = cls.connections
         return found.keep(found.make(lambda: Gloo(store, rank, size, *arguments, **more), size - 1))
+
+    def __instancecheck__(cls, group):
+        return isinstance(group, Gloo)
+
+    def __getattr__(cls, name):
+        return getattr(Gloo, name)
+
+
+class RecordedGloo(metaclass=Recorder):
+    connections = None
 
 
 @contextlib.contextmanager

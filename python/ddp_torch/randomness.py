@@ -37,6 +37,13 @@ def set_states(states):
         sys.modules["numpy"].random.set_state(states["numpy"])
 
 
+def are_same(one, other):
+    """Two states of numpy. Most programs do not use its generator between two steps."""
+    if one is other or one is None or other is None:
+        return one is other
+    return one[1].tobytes() == other[1].tobytes() and (one[0], *one[2:]) == (other[0], *other[2:])
+
+
 class States:
     """The file of one rank. Where it cannot be made, a replacement begins with its own states."""
 
@@ -70,7 +77,7 @@ class States:
 
     def _packed(self, states):
         python, numpy = states["python"], states.get("numpy")
-        if self._others[0] is not python or self._others[1] is not numpy:
+        if self._others[0] != python or not are_same(self._others[1], numpy):
             self._others = python, numpy, pickle.dumps((python, numpy))
         tensors = {k: v.numpy().tobytes() for k, v in states.items() if isinstance(v, torch.Tensor)}
         return pickle.dumps((tensors, self._others[2]))

@@ -80,7 +80,22 @@ class State:
 
     # --- a step -----------------------------------------------------------------------------------
 
-    def _before_step(self, *_):
+    def _before_step(self, _, arguments, named):
+        """With a closure, parameters change after its first call."""
+        closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
+        if closure is None:
+            self._tear()
+            return None
+
+        def first():
+            result = closure()
+            if not self._is_torn:
+                self._tear()
+            return result
+
+        return arguments[:1], {**named, "closure": first}
+
+    def _tear(self):
         self.__dict__["_is_torn"] = True
         if self._random is not None:  # if this rank dies from here on, others may complete the step
             self._random.write(self._done + 1, randomness.get_states(self._commit[2]))
