@@ -6,6 +6,7 @@ Runs with the Python whose torch is tested. $SEED chooses the kills of the case 
 """
 import collections
 import difflib
+import importlib.util
 import os
 import random
 import re
@@ -172,8 +173,30 @@ def tutorial():
     check(len(said[0]) == 5 and said[0] == said[1] == said[2], f"{said}")
 
 
+def framework(package, program):
+    """A program for another package, which loses a rank."""
+    if importlib.util.find_spec(package) is None:
+        print(f"{sys.executable} has no {package}")
+        sys.exit(77)
+    command = [DDPRUN, "-n", "3", "--max-restarts", "3", os.path.join(HERE, program), os.path.join(FOLDER, program + ".mark")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
+    check(done.returncode == 0, f"exit status {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    check(done.stderr.count("killed by SIGKILL") == 1, done.stderr)
+    check("replacing it, restart 1 of 3" in done.stderr and "restart 2" not in done.stderr, done.stderr)
+    check(len(re.findall(r"(?m)^rank \d of 3 pid \d+: 32 steps, same True$", done.stdout)) == 3, done.stdout)
+
+
+def accelerate():
+    framework("accelerate", "recovering_accelerate.py")
+
+
+def lightning():
+    framework("pytorch_lightning", "recovering_lightning.py")
+
+
 CASES = [replaced_with_the_same_bits, replaced_with_gloo, shrunk, shrunk_to_one_and_no_sample_is_lost, own_exceptions,
-         a_rank_that_torch_keeps_ends_itself, a_standby_takes_over, other_launchers, at_random, tutorial]
+         a_rank_that_torch_keeps_ends_itself, a_standby_takes_over, other_launchers, at_random, tutorial, accelerate,
+         lightning]
 
 if __name__ == "__main__":
     DDPRUN, FOLDER, wanted = sys.argv[1], sys.argv[2], sys.argv[3:]
