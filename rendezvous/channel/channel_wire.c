@@ -138,12 +138,14 @@ static bool is_printable(const char *text, size_t len)
     return true;
 }
 
-/* Blanks are allowed, and anything except control characters. */
+/* As co_utf8_clean() leaves it: UTF-8 without control characters. Blanks are allowed. */
 static bool is_clean(const char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++)
-        if (co_utf8_is_control(text + i, len - i))
+    for (size_t done = 0, n; done < len; done += n) {
+        n = co_utf8_length(text + done, len - done);
+        if (n == 0 || co_utf8_is_control(text + done, n))
             return false;
+    }
     return true;
 }
 
@@ -223,7 +225,7 @@ static void pass_text(struct pass *p, const char *what, const char **text)
     }
     *text = read_text(p, what, MESSAGE_TEXT_BYTES, &len);
     if (p->rc == 0 && !is_clean(*text, len))
-        pass_fail(p, "%s contains control characters", what);
+        pass_fail(p, "%s contains control characters or bytes that are not UTF-8", what);
 }
 
 /* --- Addresses --- */
