@@ -79,11 +79,13 @@ static void hear_write(struct council *c, const struct ballot *b, uint64_t now_m
         follow(c, is->term.owner);
 }
 
-/* A process that belongs to no job comes to one by a record that names it. */
+/* A process that belongs to no job comes to one by a record that names it, or by a claim: the record
+ * that the claimant has names it, and it may have missed that one. */
 static bool may_answer(struct council *c, const struct ballot *b)
 {
-    if (c->job == 0 && b->type == BALLOT_WRITE && b->has_entry &&
-        quorum_list_has(&b->entry.record.voters, c->id))
+    const bool is_named =
+        b->type == BALLOT_WRITE && b->has_entry && quorum_list_has(&b->entry.record.voters, c->id);
+    if (c->job == 0 && (is_named || b->type == BALLOT_CLAIM))
         c->job = b->job;
     return c->job != 0 && b->job == c->job;
 }
