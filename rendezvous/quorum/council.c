@@ -79,8 +79,8 @@ static void hear_write(struct council *c, const struct ballot *b, uint64_t now_m
         follow(c, is->term.owner);
 }
 
-/* A process that belongs to no job comes to one by a record that names it, or by a claim: the record
- * that the claimant has names it, and it may have missed that one. */
+/* A process that belongs to no job comes to one by a record that names it, or by a claim: the
+ * claimant has such a record, which this process may have missed. */
 static bool may_answer(struct council *c, const struct ballot *b)
 {
     const bool is_named =
