@@ -190,6 +190,7 @@ static void find_most(const struct ras_comm *c, uint64_t most[RAS_OPS])
 static bool lags_behind(const uint64_t most[RAS_OPS], const struct ras_rank *rank, int *ret_op)
 {
     uint64_t widest = 0;
+    *ret_op = 0;
     for (int op = 0; op < RAS_OPS; op++)
         if (!rank->is_missing && most[op] - rank->counts[op] > widest) {
             widest = most[op] - rank->counts[op];

@@ -134,8 +134,8 @@ static void client_free(struct relay_session *c)
     free(c);
 }
 
-/* Replies that credit covers outlive the session. After the first one that is cut, none is kept: the
- * client would take what follows for the rest of it. */
+/* Replies that credit covers outlive the session. After the first one that is cut, none is kept:
+ * the client would take what follows for the rest of it. */
 static void keep_last_replies(struct relay_session *c)
 {
     struct co_buf *out = &c->session.out;

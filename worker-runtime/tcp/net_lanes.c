@@ -15,51 +15,9 @@ enum {
     OPENING_MS = 3000 /* a path that works needs milliseconds; a lost SYN is sent again after 1 s */
 };
 
-unsigned net_lanes_count(const struct net_links *l, unsigned peer)
-{
-    const unsigned own = l->opts.member[l->opts.rank].lanes, other = l->opts.member[peer].lanes;
-    const unsigned n = own < other ? own : other;
-    return n > NET_LANES_MOST ? NET_LANES_MOST : n;
-}
-
-static struct lane *lane_of(const struct net_links *l, unsigned peer, unsigned lane)
-{
-    return &l->link[peer].lane[lane - 1];
-}
-
-static int make_lanes(struct net_links *l, unsigned peer)
-{
-    struct link *k = &l->link[peer];
-    const unsigned n = net_lanes_count(l, peer);
-    if (k->lane != NULL || n == 0)
-        return 0;
-    k->lane = calloc(n, sizeof *k->lane);
-    if (k->lane == NULL)
-        return -ENOMEM;
-    for (unsigned i = 0; i < n; i++)
-        k->lane[i].fd = -1;
-    return 0;
-}
-
-static void close_lane(struct lane *x)
-{
-    net_links_close_socket(x->fd);
-    x->fd = -1;
-    x->state = NET_LANE_CLOSED;
-}
-
 void net_lanes_close(struct net_links *l, unsigned peer, unsigned lane)
 {
-    close_lane(lane_of(l, peer, lane));
-}
-
-void net_lanes_fini(struct net_links *l, unsigned peer)
-{
-    struct link *k = &l->link[peer];
-    for (unsigned i = 0; k->lane != NULL && i < net_lanes_count(l, peer); i++)
-        close_lane(&k->lane[i]);
-    free(k->lane);
-    k->lane = NULL;
+    net_lane_close(net_lane_of(l, peer, lane));
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
@@ -70,14 +28,14 @@ static void begin(struct net_links *l, unsigned peer, struct lane *x)
     x->state = NET_LANE_OPENING;
     x->begun_ms = co_now_ms();
     if (net_address_connect(&own->address, &to->address, to->port[l->opts.channel], &x->fd) != 0)
-        close_lane(x);
+        net_lane_close(x);
     else
         process_own_socket(x->fd);
 }
 
 static void go_on(struct net_links *l, unsigned peer, unsigned lane)
 {
-    struct lane *x = lane_of(l, peer, lane);
+    struct lane *x = net_lane_of(l, peer, lane);
     if (x->state == NET_LANE_NONE)
         begin(l, peer, x);
     if (x->state != NET_LANE_OPENING)
@@ -87,13 +45,13 @@ static void go_on(struct net_links *l, unsigned peer, unsigned lane)
         x->state = NET_LANE_OPEN;
         x->sent_ms = co_now_ms();
     } else if (code != -EAGAIN || co_now_ms() - x->begun_ms >= OPENING_MS) {
-        close_lane(x);
+        net_lane_close(x);
     }
 }
 
 int net_lanes_open(struct net_links *l, unsigned peer)
 {
-    const int code = make_lanes(l, peer);
+    const int code = net_lanes_make(l, peer);
     if (code != 0)
         return code;
     bool is_missed = false;
@@ -101,41 +59,23 @@ int net_lanes_open(struct net_links *l, unsigned peer)
         if (l->opts.rank < peer)
             go_on(l, peer, lane);
         else
-            is_missed |= lane_of(l, peer, lane)->state == NET_LANE_NONE;
+            is_missed |= net_lane_of(l, peer, lane)->state == NET_LANE_NONE;
     if (is_missed)
         net_links_serve_newcomers(l);
     return 0;
-}
-
-int net_lanes_check(struct net_links *l, const struct hello *h, struct co_error *why)
-{
-    if (h->channel != NET_DATA || h->from > l->opts.rank || h->lane > net_lanes_count(l, h->from))
-        return co_fail(why, -EPROTO, "refused a connection: not a lane of this rank");
-    if (make_lanes(l, h->from) != 0)
-        return co_fail(why, -ENOMEM, "refused a connection: out of memory");
-    if (lane_of(l, h->from, h->lane)->state != NET_LANE_NONE)
-        return co_fail(why, -EEXIST, "rank %u connected a lane twice",
-                       l->opts.member[h->from].rank);
-    return 0;
-}
-
-void net_lanes_take(struct net_links *l, const struct hello *h, int fd)
-{
-    *lane_of(l, h->from, h->lane) =
-        (struct lane){.state = NET_LANE_OPEN, .fd = fd, .sent_ms = co_now_ms()};
 }
 
 /* --- using ------------------------------------------------------------------------------------ */
 
 enum net_lane_state net_lanes_state(const struct net_links *l, unsigned peer, unsigned lane)
 {
-    return lane_of(l, peer, lane)->state;
+    return net_lane_of(l, peer, lane)->state;
 }
 
 ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
                        unsigned n_v)
 {
-    struct lane *x = lane_of(l, peer, lane);
+    struct lane *x = net_lane_of(l, peer, lane);
     const struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
     const ssize_t n = sendmsg(x->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0)
@@ -147,7 +87,7 @@ ssize_t net_lanes_receive(struct net_links *l, unsigned peer, unsigned lane, con
                           unsigned n_v)
 {
     struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
-    const ssize_t n = recvmsg(lane_of(l, peer, lane)->fd, &m, MSG_DONTWAIT);
+    const ssize_t n = recvmsg(net_lane_of(l, peer, lane)->fd, &m, MSG_DONTWAIT);
     if (n == 0)
         return -EPIPE;
     return n > 0 ? n : errno == EINTR ? -EAGAIN : -errno;
@@ -166,7 +106,7 @@ static bool is_stuck(int fd)
 
 bool net_lanes_is_silent(const struct net_links *l, unsigned peer, unsigned lane)
 {
-    const struct lane *x = lane_of(l, peer, lane);
+    const struct lane *x = net_lane_of(l, peer, lane);
     return x->state == NET_LANE_OPEN && co_now_ms() - x->sent_ms >= NET_LANES_SILENT_MS &&
            is_stuck(x->fd) && !net_links_is_unacknowledged(l, peer);
 }
@@ -174,7 +114,7 @@ bool net_lanes_is_silent(const struct net_links *l, unsigned peer, unsigned lane
 size_t net_lanes_watch(const struct net_links *l, unsigned peer, unsigned lane, bool in, bool out,
                        struct pollfd *ret)
 {
-    const struct lane *x = lane_of(l, peer, lane);
+    const struct lane *x = net_lane_of(l, peer, lane);
     const bool is_opening = x->state == NET_LANE_OPENING, is_open = x->state == NET_LANE_OPEN;
     const int events =
         (is_open && in ? POLLIN : 0) | (is_opening || (is_open && out) ? POLLOUT : 0);

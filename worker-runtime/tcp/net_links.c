@@ -47,14 +47,6 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
     return 0;
 }
 
-void net_links_close_socket(int fd)
-{
-    if (fd < 0)
-        return;
-    process_disown_socket(fd);
-    close(fd);
-}
-
 /* What comes unread when a socket is closed makes the system throw away what it has not yet
  * delivered. */
 static void socket_drain(int fd)

@@ -1,4 +1,5 @@
-/* net_links_priv.h - what net_links.c and net_lanes.c share: the connections to each peer. */
+/* net_links_priv.h - what net_links.c, net_lanes.c and net_lane_table.c share: the connections to
+ * each peer. */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_LINKS_PRIV_H
 #define DDP_WORKER_RUNTIME_TCP_NET_LINKS_PRIV_H
 
@@ -57,13 +58,21 @@ struct net_links {
 /* --- net_links.c ------------------------------------------------------------------------------ */
 
 void net_links_serve_newcomers(struct net_links *l);
-void net_links_close_socket(int fd); /* -1 is fine */
 
 /* Finish a connection that was begun: tune it, and send its hello.
  * returns   0; -EAGAIN it is not made yet; -errno */
 int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd);
 
-/* --- net_lanes.c ------------------------------------------------------------------------------ */
+/* --- net_lane_table.c ------------------------------------------------------------------------- */
+
+void net_links_close_socket(int fd); /* -1 is fine */
+
+/* Allocate the lanes to a peer. returns 0, -ENOMEM */
+int net_lanes_make(struct net_links *l, unsigned peer);
+
+/* lane   1 .. net_lanes_count(), after net_lanes_make() */
+struct lane *net_lane_of(const struct net_links *l, unsigned peer, unsigned lane);
+void net_lane_close(struct lane *x); /* for good */
 
 /* A peer has connected a lane: whether it may. returns 0; -EPROTO, -EEXIST, -ENOMEM */
 int net_lanes_check(struct net_links *l, const struct hello *h, struct co_error *why);

@@ -1,5 +1,5 @@
-/* transport_tcp_end.c - the end of an exchange that fails, and of a transport: the last message of
- * a rank that leaves, the error that follows from a peer's, and waits that are too long. */
+/* transport_tcp_end.c - the end of an exchange that fails: the error that follows from a peer's,
+ * and waits that are too long. */
 #include "common/clock.h"
 #include "net_watch.h"
 #include "transport_tcp_priv.h"
@@ -18,60 +18,6 @@ enum {
 static bool is_missing(const struct stream *s)
 {
     return !tcp_is_idle(&s->in) || !tcp_is_idle(&s->out);
-}
-
-/* --- leaving ---------------------------------------------------------------------------------- */
-
-/* Whether the peer would understand another frame. */
-static bool is_between(const struct stream *s)
-{
-    if (s->n_exchanges == 0 || tcp_is_idle(&s->out))
-        return true;
-    return s->is_striped ? tcp_lanes_is_between(s) : s->out.total == 0;
-}
-
-/* The last message to each peer: that this rank leaves, or why the job broke. Not in the middle of
- * an exchange, where it would be taken for the rest of that: then the watch sends it.
- *
- * why   NULL: this rank leaves in good order */
-static void say_end(const struct transport_tcp *t, struct net_abort *why)
-{
-    struct frame frame = {.magic = FRAME_MAGIC, .kind = why != NULL ? FRAME_BROKEN : FRAME_LEFT};
-    const struct iovec v[2] = {{&frame, sizeof frame}, {why, sizeof *why}};
-    for (unsigned r = 0; r < t->opts.n; r++) {
-        const struct stream *s = &t->stream[r];
-        if (!net_links_is_open(t->opts.links, r) ||
-            (is_between(s) && net_links_say(t->opts.links, r, v, why != NULL ? 2 : 1)))
-            continue;
-        if (why != NULL)
-            net_watch_warn(t->opts.watch, net_links_member(t->opts.links, r)->rank);
-    }
-}
-
-void transport_tcp_give_up(struct transport_tcp *t)
-{
-    struct net_abort why;
-    if (t->has_given_up || !net_watch_cause(t->opts.watch, &why))
-        return;
-    t->has_given_up = true;
-    say_end(t, &why);
-}
-
-void transport_tcp_destroy(struct transport_tcp *t)
-{
-    if (t == NULL)
-        return;
-    transport_tcp_give_up(t);
-    if (t->has_given_up)
-        net_watch_settle(t->opts.watch);
-    else
-        say_end(t, NULL);
-    net_links_destroy(t->opts.links);
-    for (unsigned r = 0; r < t->opts.n; r++)
-        tcp_lanes_destroy(t->stream[r].lanes);
-    free(t->poll);
-    free(t->who);
-    free(t);
 }
 
 /* --- failing ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
-/* transport_tcp_priv.h - what the files of an exchange share: transport_tcp.c has the loop and the
- * bytes on one connection, transport_tcp_lanes.c those on several, transport_tcp_end.c how it
- * fails, and how a rank leaves. */
+/* transport_tcp_priv.h - what the files of an exchange share: transport_tcp.c has the loop, the
+ * bytes on one connection, and how a rank leaves; transport_tcp_lanes.c the bytes on several
+ * connections; transport_tcp_end.c how an exchange fails. */
 #ifndef DDP_WORKER_RUNTIME_TCP_TRANSPORT_TCP_PRIV_H
 #define DDP_WORKER_RUNTIME_TCP_TRANSPORT_TCP_PRIV_H
 

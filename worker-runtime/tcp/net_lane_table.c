@@ -1,0 +1,77 @@
+/* net_lane_table.c - which lanes there are, and those that a peer has connected. net_lanes.c makes
+ * and uses them, net_links.c takes the hello of each. */
+#include "common/clock.h"
+#include "net_links_priv.h"
+#include "worker-runtime/core/process.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void net_links_close_socket(int fd)
+{
+    if (fd < 0)
+        return;
+    process_disown_socket(fd);
+    close(fd);
+}
+
+unsigned net_lanes_count(const struct net_links *l, unsigned peer)
+{
+    const unsigned own = l->opts.member[l->opts.rank].lanes, other = l->opts.member[peer].lanes;
+    const unsigned n = own < other ? own : other;
+    return n > NET_LANES_MOST ? NET_LANES_MOST : n;
+}
+
+struct lane *net_lane_of(const struct net_links *l, unsigned peer, unsigned lane)
+{
+    return &l->link[peer].lane[lane - 1];
+}
+
+int net_lanes_make(struct net_links *l, unsigned peer)
+{
+    struct link *k = &l->link[peer];
+    const unsigned n = net_lanes_count(l, peer);
+    if (k->lane != NULL || n == 0)
+        return 0;
+    k->lane = calloc(n, sizeof *k->lane);
+    if (k->lane == NULL)
+        return -ENOMEM;
+    for (unsigned i = 0; i < n; i++)
+        k->lane[i].fd = -1;
+    return 0;
+}
+
+void net_lane_close(struct lane *x)
+{
+    net_links_close_socket(x->fd);
+    x->fd = -1;
+    x->state = NET_LANE_CLOSED;
+}
+
+void net_lanes_fini(struct net_links *l, unsigned peer)
+{
+    struct link *k = &l->link[peer];
+    for (unsigned i = 0; k->lane != NULL && i < net_lanes_count(l, peer); i++)
+        net_lane_close(&k->lane[i]);
+    free(k->lane);
+    k->lane = NULL;
+}
+
+int net_lanes_check(struct net_links *l, const struct hello *h, struct co_error *why)
+{
+    if (h->channel != NET_DATA || h->from > l->opts.rank || h->lane > net_lanes_count(l, h->from))
+        return co_fail(why, -EPROTO, "refused a connection: not a lane of this rank");
+    if (net_lanes_make(l, h->from) != 0)
+        return co_fail(why, -ENOMEM, "refused a connection: out of memory");
+    if (net_lane_of(l, h->from, h->lane)->state != NET_LANE_NONE)
+        return co_fail(why, -EEXIST, "rank %u connected a lane twice",
+                       l->opts.member[h->from].rank);
+    return 0;
+}
+
+void net_lanes_take(struct net_links *l, const struct hello *h, int fd)
+{
+    *net_lane_of(l, h->from, h->lane) =
+        (struct lane){.state = NET_LANE_OPEN, .fd = fd, .sent_ms = co_now_ms()};
+}
