@@ -4,6 +4,7 @@ Covers: rendezvous/jobs, rendezvous/daemon, launcher/membership
 """
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -16,7 +17,9 @@ from harness import DEADLINE_S, RANK, await_true, main
 from node import SHOW, TOKEN, UP, Node, finish
 from ports import free_port
 
-GREETING = b"DDP1" + bytes([6, 6, 0, 0]) + bytes(8) + bytes(range(32))  # docs/design/membership.md, in the clear
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../rendezvous/channel/channel_wire.h"), encoding="utf-8") as f:
+    VERSION = int(re.search(r"^#define CHANNEL_WIRE_VERSION +(\d+)$", f.read(), re.MULTILINE)[1])
+GREETING = b"DDP1" + bytes([VERSION, VERSION, 0, 0]) + bytes(8) + bytes(range(32))  # docs/design/membership.md, in the clear
 ANSWER_BYTES = 40
 NO_TOKEN = {**os.environ, "HOME": "/nonexistent", "DDP_TOKEN": ""}
 WITH_TOKEN = {**NO_TOKEN, "DDP_TOKEN": TOKEN}
