@@ -118,7 +118,7 @@ START_TEST(a_request_may_come_in_pieces)
     open_client(0);
     for (size_t i = 0; i < sizeof PING - 1; i++) {
         ck_assert_str_eq(sent(), "");
-        ck_assert_int_eq(take(RELAY_DATA, 0, 1, PING + i), 0);
+        ck_assert_int_eq(take(RELAY_DATA, 0, 1, &PING[i]), 0);
     }
     ck_assert_str_eq(sent(), "DATA 0 4");
 }
