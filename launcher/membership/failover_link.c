@@ -36,18 +36,6 @@ enum {
     CONFIRM_MIN_MS = 10000,
 };
 
-/* Times of the quorum: docs/design/quorum.md. A lease of nodes is longer than a takeover. */
-static const struct council_limits limits = {
-    .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
-    .doubt_ms = 600,
-    .keep_ms = 200,
-    .again_ms = 100,
-    .claim_ms = 600,
-    .turn_ms = 100,
-    .deaf_ms = 1000,
-    .resign_ms = 1500,
-};
-
 static void on_refused(void *arg, const char *text)
 {
     failover_note(arg, CO_WARNING, "%s", text);
@@ -525,7 +513,7 @@ static void begin_council(struct failover_link *l, const struct elector_address 
 {
     const struct job_world *w = l->world;
     const bool stands = w->endpoint_once || 2 * w->min_nodes > w->max_nodes;
-    council_init(&l->council, &limits, draw_number(), own, stands);
+    council_init(&l->council, &council_usual_limits, draw_number(), own, stands);
 }
 
 /* At the endpoint's port number, which a site may have opened, if it is free here. */

@@ -11,6 +11,17 @@
 
 #include <string.h>
 
+const struct council_limits council_usual_limits = {
+    .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
+    .doubt_ms = 600,
+    .keep_ms = 200,
+    .again_ms = 100,
+    .claim_ms = 600,
+    .turn_ms = 100,
+    .deaf_ms = 1000,
+    .resign_ms = 1500,
+};
+
 /* --- orders --- */
 
 static void begin_step(struct council *c)

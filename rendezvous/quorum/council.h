@@ -33,6 +33,10 @@ struct council_limits {
     uint64_t resign_ms; /* giving up in an orderly way takes so long at most */
 };
 
+/* Those of ddprun: docs/design/quorum.md. A lease of nodes is longer than a takeover. The simulator
+ * searches these. */
+extern const struct council_limits council_usual_limits;
+
 enum council_state {
     COUNCIL_OUTSIDE,   /* it knows no record */
     COUNCIL_FOLLOWING, /* it votes, or has voted; another process coordinates, or none */

@@ -11,16 +11,6 @@
 /* Process 1 of job 7, which coordinates. */
 static void take(const struct ballot *b)
 {
-    static const struct council_limits limits = {
-        .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
-        .doubt_ms = 600,
-        .keep_ms = 200,
-        .again_ms = 100,
-        .claim_ms = 600,
-        .turn_ms = 100,
-        .deaf_ms = 1000,
-        .resign_ms = 1500,
-    };
     static const struct elector_address own = {.host = "node1", .port = 29400};
     static struct council c;
     struct council_orders orders;
@@ -28,7 +18,7 @@ static void take(const struct ballot *b)
     struct ballot_voter to[QUORUM_MAX_ASKED];
     struct co_buf out = {0};
     struct co_error err = {0};
-    council_init(&c, &limits, 1, &own, true);
+    council_init(&c, &council_usual_limits, 1, &own, true);
     council_found(&c, 7, 1000, &orders);
     for (int i = 0; i < 3; i++) {
         council_take(&c, b, 1000 + 700 * (uint64_t)i, &answer, &orders);

@@ -30,17 +30,6 @@ enum {
     DRIFT_PERCENT = 6,
 };
 
-static const struct council_limits limits = {
-    .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
-    .doubt_ms = 600,
-    .keep_ms = 200,
-    .again_ms = 100,
-    .claim_ms = 600,
-    .turn_ms = 100,
-    .deaf_ms = 1000,
-    .resign_ms = 1500,
-};
-
 struct mail {
     uint64_t at_ms;
     uint32_t from, to;
@@ -361,7 +350,7 @@ static void world_init(struct world *w, uint64_t seed)
         *p = (struct process){.is_up = true,
                               .rate_percent = 100 - DRIFT_PERCENT + draw(w, 2 * DRIFT_PERCENT + 1),
                               .offset_ms = 1 + draw(w, 1000000)};
-        council_init(&p->council, &limits, i + 1, &at, seed % 8 != 0);
+        council_init(&p->council, &council_usual_limits, i + 1, &at, seed % 8 != 0);
     }
     struct process *founder = &w->processes[0];
     council_found(&founder->council, 1 + draw(w, 1000), clock_ms(w, founder), &orders);

@@ -10,16 +10,7 @@
 
 enum { N = 3 };
 
-static const struct council_limits limits = {
-    .quorum = {.lease_ms = 1000, .margin_ms = 250, .claim_ms = 400},
-    .doubt_ms = 600,
-    .keep_ms = 200,
-    .again_ms = 100,
-    .claim_ms = 600,
-    .turn_ms = 100,
-    .deaf_ms = 1000,
-    .resign_ms = 1500,
-};
+static const struct council_limits *const limits = &council_usual_limits;
 
 static struct council councils[N + 1]; /* by id */
 static struct council_orders did[N + 1];
@@ -118,7 +109,7 @@ static void create(bool stands)
     memset(is_cut, 0, sizeof is_cut);
     for (uint64_t id = 1; id <= N; id++) {
         const struct elector_address at = address_of(id);
-        council_init(&councils[id], &limits, id, &at, stands);
+        council_init(&councils[id], limits, id, &at, stands);
     }
 }
 
@@ -238,11 +229,11 @@ START_TEST(a_coordinator_that_is_cut_off_is_certain_no_longer_than_it_may_be)
     forget_orders();
     is_cut[2] = is_cut[3] = true;
     const uint64_t from_ms = now_ms;
-    go_on(limits.doubt_ms - limits.keep_ms - 10);
+    go_on(limits->doubt_ms - limits->keep_ms - 10);
     ck_assert(!did[1].doubt);
-    go_on(limits.keep_ms + 20);
+    go_on(limits->keep_ms + 20);
     ck_assert(did[1].doubt);
-    ck_assert_uint_le(did[1].certain_until_ms, from_ms + limits.doubt_ms);
+    ck_assert_uint_le(did[1].certain_until_ms, from_ms + limits->doubt_ms);
     go_on(400); /* its lease is over, and the others are about to be free */
     ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_DOUBTING);
     ck_assert(!did[1].give_up);
