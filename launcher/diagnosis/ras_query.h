@@ -36,7 +36,7 @@ void ras_query_destroy(struct ras_query *q); /* NULL is fine, here and below */
 /* returns whether an answer may still come: look again in a moment */
 bool ras_query_look(struct ras_query *q, uint64_t now_ms);
 
-/* NULL: there is no answer. Lent. */
+/* The answer, lent; NULL if none has arrived. */
 const struct ras_report *ras_query_report(const struct ras_query *q);
 
 /* Its report; or why it has none, in a line, except where no process listens: then the job does not

@@ -15,7 +15,7 @@ struct report { /* what the lines of one feed have in common */
 };
 
 /* Digits, not more than RANK_STATUS_MOST.
- * returns   what follows; NULL: there is no such number */
+ * returns   the text after it; NULL if `text` does not start with such a number */
 static const char *read_count(const char *text, uint64_t *ret)
 {
     const char *at = text;

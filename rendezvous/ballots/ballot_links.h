@@ -35,7 +35,7 @@ struct ballot_links_callbacks {
     void (*on_question)(void *arg, const struct ballot *question, struct ballot *answer);
     void (*on_answer)(void *arg, const struct elector_address *from, const struct ballot *answer);
 
-    /* There is no connection to this process: it could not be made, or it has ended. NULL: ignored
+    /* The connection to this process failed or ended. NULL: ignored
      * code   of channel_conn.h; -EPROTO: no ddprun that knows ballots */
     void (*on_lost)(void *arg, const struct elector_address *at, int code, const char *text);
     void *arg;

@@ -522,7 +522,7 @@ int main(void)
            totals.n_moves, totals.n_adopted, totals.n_untold, totals.n_ended);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended, %" PRIu64
-           " no progress; nobody left to be told: %" PRIu64 "; nodes excluded: %" PRIu64 "\n",
+           " no progress; no node left to receive it: %" PRIu64 "; nodes excluded: %" PRIu64 "\n",
            totals.n_verdicts[MESSAGE_WELL], totals.n_verdicts[MESSAGE_RANK_FAILED],
            totals.n_verdicts[MESSAGE_TOO_FEW], totals.n_verdicts[MESSAGE_MISSING],
            totals.n_verdicts[MESSAGE_ENDED], totals.n_verdicts[MESSAGE_STUCK], totals.n_open,
