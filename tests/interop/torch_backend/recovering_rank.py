@@ -4,8 +4,8 @@ usage: ddprun -n N recovering_rank.py --steps S [--backend B] [--ms T] [--kill S
 
 PLACE is where in the step after STEP completed ones the ranks are: forward, backward, reduced (the gradients are averaged), done
 (optimizer.step() has returned), or, in the generation after that, joining (no group is made yet) or sharing (a tensor of the state has
-arrived). At stuck the rank does not die: it waits forever in a call of torch. A kill happens once: --marks names a directory for what
-has happened. After each step a rank writes "step NUMBER PARAMETERS generation G pid P rank R
+arrived). At stuck the rank does not die: it waits forever in a call of torch. Ranks of one kill die together, when the last of them
+has reached the place. A kill happens once: --marks names a directory for what has happened. After each step a rank writes "step NUMBER PARAMETERS generation G pid P rank R
 world W lr L took I,I,... at T", and then sleeps for --ms; PARAMETERS is a digest of all bits, T the monotonic clock in seconds.
 """
 import argparse
@@ -47,13 +47,16 @@ class Plan:
         for at, where, ranks in self.kills:
             rank = int(os.environ.get("RANK", "0"))
             if (at, where) == (step, place) and rank in ranks:
-                mark = os.path.join(self.marks, f"{at}-{where}-{rank}")
+                marks = [os.path.join(self.marks, f"{at}-{where}-{r}") for r in ranks]
                 try:
-                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+                    os.close(os.open(marks[ranks.index(rank)], os.O_CREAT | os.O_EXCL))
                 except FileExistsError:
                     continue
                 if where == "stuck":
                     torch.futures.Future().wait()
+                deadline = time.monotonic() + 60
+                while not all(map(os.path.exists, marks)) and time.monotonic() < deadline:
+                    time.sleep(0.001)  # the first death alone could keep the others from the place
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
