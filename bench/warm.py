@@ -4,17 +4,20 @@
 usage: bench/warm.py [--runs N] [--warm-runs N] [--plain-runs N] [--torchrun-runs N] [--starts N] [-n RANKS]
                      [--limit-s S] [--build DIR]
 
-The script is tests/interop/ddp_steps.py, an ordinary script with PyTorch's DistributedDataParallel on gloo.
+The script is tests/interop/ddp_steps.py, an ordinary script with PyTorch's DistributedDataParallel on gloo. torchrun is that of the newest
+PyTorch, from scripts/install-deps --interop, and of 2.11, from --interop-old; the ranks use the PyTorch of their torchrun, those of
+ddprun the newest.
 
 Restarts: a job has two ranks. Rank 0 or rank 1, in turns, is killed with SIGKILL once both make steps and, with --warm, once the
 forks wait. The time is from the kill until both ranks have made a step. Each restart is the first of its job, since ddprun pauses
 before later restarts. To save time two jobs are started together; the first has ended before the second is killed. The launchers
-also take turns: --runs runs with --warm=start, --warm-runs with --warm, --plain-runs without either, and --torchrun-runs.
+also take turns: --runs runs with --warm=start, --warm-runs with --warm, --plain-runs without either, and --torchrun-runs of each
+torchrun.
 
 Starts: the time until all of -n ranks have made a step.
 
 After --limit-s only one start of each launcher still begins, and the table shows how many runs there were; by default the script
-takes three minutes on an otherwise idle machine. PyTorch and torchrun are from scripts/install-deps --interop.
+takes about a quarter of an hour.
 """
 import argparse
 import contextlib
@@ -26,7 +29,7 @@ import tempfile
 import time
 
 import results
-from torch_venv import torch_venv
+from torch_venv import torch_venv, torchruns
 
 sys.path.insert(0, os.path.join(results.ROOT, "tests/interop"))
 sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
@@ -154,22 +157,22 @@ def turns(quotas):
     return [(name, n) for _, name, n in sorted(order)]
 
 
-def run_restarts(launchers, env, quotas, end):
+def run_restarts(launchers, quotas, end):
     """{launcher: times in ms, None where the job did not recover}"""
     times = {name: [] for name in launchers}
     for name, n in turns(quotas):
         if time.monotonic() < end:
-            times[name] += restart_some(launchers[name], env, n, len(times[name]) % 2)
+            times[name] += restart_some(*launchers[name], n, len(times[name]) % 2)
     return {name: [t and 1000 * t for t in took] for name, took in times.items()}
 
 
-def run_starts(launchers, env, runs, n, end):
+def run_starts(launchers, runs, n, end):
     """{launcher: [(seconds, MB)]}"""
     outcomes = {name: [] for name in launchers}
     for _ in range(runs):
-        for name, command in launchers.items():
+        for name, launcher in launchers.items():
             if time.monotonic() < end or not outcomes[name]:
-                outcomes[name].append(start_once(command, env, n))
+                outcomes[name].append(start_once(*launcher, n))
     return outcomes
 
 
@@ -187,10 +190,11 @@ def describe_restarts(times):
     text = ("From kill -9 of one of 2 ranks to the next step of both:\n\n"
             + results.table(["launcher", "restarts", "reached a step", "min ms", "median ms", "max ms"], rows))
     for name, took in times.items():
-        if name.startswith("ddprun --warm") and back(took) and back(times["torchrun"]):
-            text += (f"\n\n`{name}`: {len(back(took))} of {len(took)} came back, in the median "
-                     f"{median(back(times['torchrun'])) / median(back(took)):.1f} times as fast as those of torchrun that did "
-                     f"({len(back(times['torchrun']))} of {len(times['torchrun'])}, each with {BACK_S} s for it).")
+        if name.startswith("ddprun --warm") and back(took):
+            text += "".join(f"\n\n`{name}`: {len(back(took))} of {len(took)} came back, in the median "
+                            f"{median(back(other)) / median(back(took)):.1f} times as fast as those of {torchrun} that did "
+                            f"({len(back(other))} of {len(other)}, each with {BACK_S} s for it)."
+                            for torchrun, other in times.items() if torchrun.startswith("torchrun") and back(other))
     return text
 
 
@@ -198,35 +202,37 @@ def describe_starts(outcomes, n):
     rows = [[name, len(of), *(f"{t:.2f}" for t in results.spread([t for t, _ in of])), f"{median([mb for _, mb in of]):.0f}"]
             for name, of in outcomes.items()]
     seconds = {name: median([t for t, _ in of]) for name, of in outcomes.items()}
-    ratio = seconds["torchrun"] / seconds["ddprun --warm=start"]
+    ratios = " and ".join(f"{took / seconds['ddprun --warm=start']:.1f} times as fast as {name}" for name, took in seconds.items()
+                          if name.startswith("torchrun"))
     return (f"From the start of {n} ranks to the first step of all, and the job's memory then (the sum of PSS; with "
             "--warm=start it includes the fork parent and the preforked processes):\n\n"
             + results.table(["launcher", "starts", "min s", "median s", "MB"], rows)
-            + f"\n\n`ddprun --warm=start` is {ratio:.1f} times as fast as torchrun (medians).")
+            + f"\n\n`ddprun --warm=start` is {ratios} (medians).")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=50, help="restarts with --warm=start")
-    parser.add_argument("--warm-runs", type=int, default=6)
-    parser.add_argument("--plain-runs", type=int, default=2)
-    parser.add_argument("--torchrun-runs", type=int, default=6)
-    parser.add_argument("--starts", type=int, default=2)
+    parser.add_argument("--warm-runs", type=int, default=10)
+    parser.add_argument("--plain-runs", type=int, default=10)
+    parser.add_argument("--torchrun-runs", type=int, default=10)
+    parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("-n", type=int, default=8, help="ranks of a start")
-    parser.add_argument("--limit-s", type=float, default=165, help="nothing is begun later")
+    parser.add_argument("--limit-s", type=float, default=1500, help="nothing is begun later")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
     venv = torch_venv()
     if venv is None:
         sys.exit("no PyTorch: scripts/install-deps --interop")
     ddprun = os.path.join(args.build, "launcher/ddprun")
-    launchers = {"ddprun --warm=start": [ddprun, "--warm=start"], "ddprun --warm": [ddprun, "--warm"], "ddprun": [ddprun],
-                 "torchrun": [venv[0], "-m", "torch.distributed.run"]}
-    quotas = dict(zip(launchers, (args.runs, args.warm_runs, args.plain_runs, args.torchrun_runs)))
-    starters = {name: command for name, command in launchers.items() if name != "ddprun --warm"}
+    launchers = {" ".join(["ddprun", *option]): ([ddprun, *option], venv[1]) for option in (["--warm=start"], ["--warm"], [])}
+    quotas = dict(zip(launchers, (args.runs, args.warm_runs, args.plain_runs)))
+    launchers |= torchruns()
+    quotas |= {name: args.torchrun_runs for name in torchruns()}
+    starters = {name: launcher for name, launcher in launchers.items() if name != "ddprun --warm"}
     load, end = results.load_average(), time.monotonic() + args.limit_s
-    restarts = run_restarts(launchers, venv[1], quotas, end)
-    starts = run_starts(starters, venv[1], args.starts, args.n, end)
+    restarts = run_restarts(launchers, quotas, end)
+    starts = run_starts(starters, args.starts, args.n, end)
     results.report("warm", f"{describe_restarts(restarts)}\n\n{describe_starts(starts, args.n)}", load)
 
 
