@@ -38,10 +38,10 @@ class Failed(Exception):
     """Why a job did not reach a step."""
 
 
-def await_step(job, known):
+def await_step(job, known, limit_s):
     """{rank: pid} of both ranks, once each has made its first step; pids in known are old."""
     seen = {}
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + limit_s
     while len(seen) < 2:
         try:
             rank, pid = map(int, job.hear(1, 0.2)[0].split())
@@ -49,23 +49,23 @@ def await_step(job, known):
             if job.process.poll() is not None:
                 raise Failed(f"the launcher ended with {job.process.returncode}") from None
             if time.monotonic() > end:
-                raise Failed(f"no step within {LIMIT_S} s") from None
+                raise Failed(f"no step within {limit_s:.0f} s") from None
             continue
         if pid not in known:
             seen[rank] = pid
     return seen
 
 
-def restart_once(command, env, victim):
-    """command is the launcher, with its first words."""
+def restart_once(command, env, victim, limit_s=LIMIT_S):
+    """command is the launcher, with its first words; the limit is for the restart."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         with Job(*command[1:], *WORDS, launcher=command[0], env={**env, "TMPDIR": folder}, stdout=output, stderr=output) as job:
             old = {}
             try:
-                old = await_step(job, {})
+                old = await_step(job, {}, LIMIT_S)
                 begin = time.monotonic()
                 os.kill(old[victim], signal.SIGKILL)
-                await_step(job, old.values())
+                await_step(job, old.values(), limit_s)
                 return Outcome(True, time.monotonic() - begin)
             except Failed as reason:
                 output.seek(0)
