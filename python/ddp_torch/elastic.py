@@ -205,11 +205,13 @@ class Job:
         return OK
 
     def take_place(self, world):
-        """The environment of a process is that of its start. libddp expects that, so it is put back in leave()."""
-        local = os.environ.get("LOCAL_RANK") or library.getenv("LOCAL_RANK")
-        if local:  # a standby has none in its environment when Python reads it
+        """Describe the generation in the environment. libddp expects there what ddprun wrote, so leave() puts that back.
+
+        What ddprun wrote is what C sees: a standby has no place yet when Python reads its environment."""
+        local = library.getenv("LOCAL_RANK")
+        if local:
             os.environ["LOCAL_RANK"] = local
-        self.environment = {name: os.environ.get(name) for name in PLACE}
+        self.environment = {name: library.getenv(name) for name in PLACE}
         numbers = {"RANK": library.rank, "WORLD_SIZE": library.world_size, "LOCAL_WORLD_SIZE": library.local_world_size,
                    "GROUP_RANK": library.node_rank, "GROUP_WORLD_SIZE": library.n_nodes}
         os.environ.update({name: str(number(world)) for name, number in numbers.items()})

@@ -133,9 +133,11 @@ def a_rank_that_torch_keeps_ends_itself():
 
 
 def a_standby_takes_over():
-    found = Run([DDPRUN, "-n", "3", "--max-restarts", "50", "--standby", "1"], kills=["20:backward:1"], options=["--ms", "50"])
+    """And survives the next death."""
+    kills = ["20:backward:1", "30:forward:0"]
+    found = Run([DDPRUN, "-n", "3", "--max-restarts", "50", "--standby", "1"], kills=kills, options=["--ms", "50"])
     found.check_steps()
-    found.check_kills(["20:backward:1"], 3)
+    found.check_kills(kills, 3)
 
 
 def other_launchers():
