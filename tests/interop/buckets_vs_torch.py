@@ -7,9 +7,12 @@ for the buckets that it has rebuilt; the order in which gradients became ready i
 reducer sees it. Ends with 0 if all plans are equal, 1 and the first difference if not, 77 without torch.
 """
 
-import socket
+import os
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../system/lib"))
+from ports import free_port  # noqa: E402 (found by the path above)
 
 try:
     import torch
@@ -112,10 +115,7 @@ def our_plan(program, parameters, order, cap_mb):
 
 def main():
     program = sys.argv[1]
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
     n_equal = 0
     for cap_mb in None, 1:
         for name, module, x in networks():

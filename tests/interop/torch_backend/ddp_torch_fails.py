@@ -31,6 +31,7 @@ def main():
     rank = dist.get_rank()
     groups = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(4)]
     late = dist.new_group(backend="ddp", timeout=timedelta(seconds=1))
+    survivors = dist.new_group([0, 1])
     shortened = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(3)]
     for group in shortened:
         group.set_timeout(timedelta(seconds=1))
@@ -38,13 +39,18 @@ def main():
     def mismatch():
         dist.all_reduce(torch.ones(3 if rank == 0 else 4), group=groups[0])
 
+    def late_ones():
+        """Ranks 0 and 1 begin each call together: one that waits for both others names both."""
+        yield "nobody comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2"
+        yield "a timeout of 1 s", lambda: dist.barrier(shortened[0]), "waiting for rank 2"
+        yield "a timeout of 1 s, later", lambda: dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True).wait(), "waiting for rank 2"
+        yield "a timeout of 1 s, message", lambda: dist.irecv(torch.ones(1), 2, group=shortened[2]).wait(), "waiting for rank 2"
+
     expect("another count", mismatch, "ddp: all_reduce:", "DDP_EMISMATCH")
     if rank != 2:
-        expect("nobody comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2", "DDP_ETIMEOUT")
-        expect("a timeout of 1 s", lambda: dist.barrier(shortened[0]), "waiting for rank 2", "DDP_ETIMEOUT")
-        expect("a timeout of 1 s, later", lambda: dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True).wait(), "waiting for rank 2", "DDP_ETIMEOUT")
-        message = dist.irecv(torch.ones(1), 2, group=shortened[2])
-        expect("a timeout of 1 s, message", message.wait, "waiting for rank 2", "DDP_ETIMEOUT")
+        for what, call, *words in late_ones():
+            dist.barrier(survivors)
+            expect(what, call, *words, "DDP_ETIMEOUT")
     dist.barrier()
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)

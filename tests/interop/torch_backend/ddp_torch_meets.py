@@ -4,7 +4,6 @@ usage: ddp_torch_meets.py DIRECTORY
 """
 import multiprocessing
 import os
-import socket
 import sys
 
 from datetime import timedelta
@@ -14,14 +13,12 @@ import torch.distributed as dist
 
 import ddp_torch  # noqa: F401 (registers the back end)
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../system/lib"))
+from ports import free_port  # noqa: E402 (found by the path above)
+
 RANKS = 4
 PATIENCE = timedelta(seconds=100)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def use(rank, where, nodes):
