@@ -201,7 +201,7 @@ def py_spy_names_the_line_of_each_rank(program, version, python, env, folder):
     """Of a gloo job that hangs, whose script has prepared nothing."""
     bin_dir = os.path.dirname(os.path.abspath(python))
     if not os.path.exists(bin_dir + "/py-spy"):
-        skip("py-spy is not installed: scripts/install-deps --interop does it")
+        skip(f"no py-spy beside {python}: scripts/install-deps, --interop-old for 2.11, else --interop")
     with job_that_hangs(program, {**env, "PATH": bin_dir + ":" + env["PATH"]}, folder, "stack.py") as run_id:
         try_it = subprocess.run([bin_dir + "/py-spy", "dump", "--pid", str(os.getpid())], capture_output=True, text=True, timeout=60)
         if "Permission denied" in try_it.stderr:
