@@ -19,6 +19,8 @@ def main():
             read_a_batch_from_a_dead_disk()
         total = torch.ones(1000)
         dist.all_reduce(total)
+        if step == 0:
+            print("connected\n", end="", flush=True)  # one write: two lines stay two
     dist.destroy_process_group()
 
 

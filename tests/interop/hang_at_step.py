@@ -18,6 +18,8 @@ def main():
             read_a_batch_from_a_dead_disk()
         total = torch.ones(1000)
         dist.all_reduce(total)
+        if n == 0:
+            print("connected\n", end="", flush=True)  # one write: two lines stay two
         step(n + 1)
     dist.destroy_process_group()
 
