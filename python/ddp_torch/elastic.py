@@ -37,7 +37,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import connections, kept, meeting, process_group, stuck
 from .library import ETIMEOUT, OK, RETRY, TRAIN, library
 from .origin import may_be_of_communication
-from .randomness import States
+from .randomness import Generators
 from .samples import DistributedSampler
 from .state import State
 
@@ -238,8 +238,8 @@ class Job:
         state._go_back()
         state._begin(library.generation(world), library.rank(world), size)
         if state._random is None:
-            state.__dict__["_random"] = States(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")), os.environ.get("LOCAL_RANK"))
-        state.__dict__["_on_step"] = lambda: library.step_done(world)
+            state.__dict__["_random"] = Generators(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")), os.environ.get("LOCAL_RANK"))
+        state.__dict__["_on_step"] = functools.partial(library.step_done, world)
         if library.generation(world) == 0:
             return
         mine = (ctypes.c_int64 * 2)(-1 if state._is_torn else state._done, state._commit is not None and state._commit[0] == state._done)

@@ -14,19 +14,20 @@ import torch.distributed as dist
 from .library import library
 from .samples import DistributedSampler
 
-PLAIN = (int, float, bool, str, bytes, complex, type(None))
+PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
 
 
 def copied(tree):
-    """A copy that later changes of the original do not reach."""
-    if isinstance(tree, PLAIN):
+    """A copy that later changes of the original do not reach. Called in each step: the usual kinds come first."""
+    kind = type(tree)
+    if kind in PLAIN:
         return tree
+    if kind is dict:
+        return {k: v if type(v) in PLAIN else copied(v) for k, v in tree.items()}
+    if kind is list or kind is tuple:
+        return kind([v if type(v) in PLAIN else copied(v) for v in tree])
     if isinstance(tree, torch.Tensor):
         return tree.detach().clone()
-    if type(tree) is dict:
-        return {k: copied(v) for k, v in tree.items()}
-    if type(tree) in (list, tuple):
-        return type(tree)(copied(v) for v in tree)
     return copy.deepcopy(tree)
 
 
@@ -47,18 +48,32 @@ class Kept:
     def begin(self):
         """A generation begins in which this rank was not at the first step of the process."""
 
+    def settle(self):
+        """Before the first get() of a generation, and before the first that train causes."""
+
 
 class KeptModule(Kept):
     """The small part of a module are its buffers: a forward pass changes them."""
 
     has_large = True
 
+    def __init__(self, module):
+        super().__init__(module)
+        self.settle()
+
+    def settle(self):
+        """To walk through the modules takes long: find the dictionaries that have their buffers once."""
+        self._places = [part._buffers for part in self.thing.modules()]
+
+    def _buffers(self):
+        return [b for place in self._places if place for b in place.values() if b is not None]
+
     def get(self):
-        return [b.detach().clone() for b in self.thing.buffers()]
+        return [b.detach().clone() for b in self._buffers()]
 
     def set(self, small):
         with torch.no_grad():
-            for mine, theirs in zip(self.thing.buffers(), small):
+            for mine, theirs in zip(self._buffers(), small):
                 mine.copy_(theirs)
 
     def begin(self):
@@ -78,7 +93,7 @@ class KeptOptimizer(Kept):
     has_large = True
 
     def get(self):
-        return [{k: copied(v) for k, v in group.items() if k != "params"} for group in self.thing.param_groups]
+        return [{k: v if type(v) in PLAIN else copied(v) for k, v in group.items() if k != "params"} for group in self.thing.param_groups]
 
     def set(self, small):
         for group, settings in zip(self.thing.param_groups, small):

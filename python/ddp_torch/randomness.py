@@ -1,7 +1,12 @@
 """The states of a rank's random number generators, and where its replacement finds them.
 
 Each rank writes them into a file of the job's directory with each completed step: the file outlives the process, and ddprun removes
-the directory. The last two steps are there, because a rank may die after a step that the survivors have not completed."""
+the directory. The last two steps are there, because a rank may die after a step that the survivors have not completed.
+
+Each step saves them, so this has to be fast. torch's state is copied as it is. Python and numpy take 10 and 60 us to return theirs, which
+most programs do not change in each step: a comparison of the generator's memory shows whether they have."""
+import ctypes
+import importlib
 import mmap
 import os
 import pickle
@@ -9,88 +14,218 @@ import random
 import struct
 import sys
 
+from typing import NamedTuple, Optional
+
 import torch
 
-SLOT_BYTES = 32768
-HEAD = struct.Struct("=QQ")  # steps + 1 (0: being written), bytes
+SLOT_BYTES, TORCH_AT, CUDA_AT, OTHERS_AT = 32768, 64, 8192, 8448
+TWISTER = struct.Struct("=625I")  # a Mersenne Twister: 624 words, and the place in them
 
 
-def get_states(earlier=None):
-    """earlier   where only torch's are wanted: the others are taken from there"""
-    states = {"torch": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states["cuda"] = torch.cuda.get_rng_state()
-    if earlier is not None:
-        return {**earlier, **states}
-    states["python"] = random.getstate()
-    if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state()
-    return states
+class States(NamedTuple):
+    """Of all generators.
+
+    others   of Python and numpy: the same object as before if neither has changed"""
+
+    torch: torch.Tensor
+    cuda: Optional[torch.Tensor]
+    others: tuple
 
 
-def set_states(states):
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"])
-    random.setstate(states["python"])
-    if "numpy" in states and "numpy" in sys.modules:
-        sys.modules["numpy"].random.set_state(states["numpy"])
+def get_torch(others):
+    has_cuda = torch.cuda.is_initialized()
+    return States(torch.default_generator.get_state(), torch.cuda.get_rng_state() if has_cuda else None, others)
 
 
-def are_same(one, other):
-    """Two states of numpy. Most programs do not use its generator between two steps."""
-    if one is other or one is None or other is None:
-        return one is other
-    return one[1].tobytes() == other[1].tobytes() and (one[0], *one[2:]) == (other[0], *other[2:])
+class Generator:
+    """One whose state is only read if its memory has changed."""
 
+    def __init__(self):
+        self._memory = self._state = None
 
-class States:
-    """The file of one rank. Where it cannot be made, a replacement begins with its own states."""
+    def get(self):
+        """-> the state: the same object if it has not changed"""
+        memory = self._look()
+        if memory is None or memory != self._memory:
+            self._memory, self._state = memory, self._read()
+        return self._state
 
-    def __init__(self, directory, local_rank):
+    def forget(self):
+        """The state was set."""
         self._memory = None
-        self._others = None, None, b""  # those of Python and numpy, and both as bytes
-        if not directory:
-            return
-        try:
-            fd = os.open(os.path.join(directory, f"{local_rank}.rng"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError:
-            return
-        try:
-            os.ftruncate(fd, 2 * SLOT_BYTES)
-            self._memory = mmap.mmap(fd, 2 * SLOT_BYTES)
-        except OSError:
-            pass
-        finally:
-            os.close(fd)
+
+    def _look(self):
+        """Something that differs if the state does; None: read the state."""
+        raise NotImplementedError
+
+    def _read(self):
+        raise NotImplementedError
+
+
+def holds(address, words):
+    return ctypes.string_at(address, TWISTER.size) == TWISTER.pack(*words)
+
+
+class PythonGenerator(Generator):
+    """That of the functions of `random`."""
+
+    def __init__(self):
+        super().__init__()
+        self._address = self._find()
+
+    def _find(self):
+        """The place, then the words, after the head of CPython's object. None: not in this Python."""
+        if sys.implementation.name != "cpython" or random.Random.__base__.__basicsize__ < object.__basicsize__ + TWISTER.size:
+            return None
+        address = id(random._inst) + object.__basicsize__
+        *words, place = random.getstate()[1]
+        return address if holds(address, (place, *words)) else None
+
+    def _look(self):
+        return None if self._address is None else (ctypes.string_at(self._address, TWISTER.size), random._inst.gauss_next)
+
+    def _read(self):
+        return random.getstate()
+
+    def set(self, state):
+        random.setstate(state)
+        self.forget()
+
+
+class NumpyGenerator(Generator):
+    """That of the functions of numpy.random, which the program may replace by another kind. Its state is None until it is imported."""
+
+    def __init__(self):
+        super().__init__()
+        self._bits = self._address = None
+
+    def _find(self, bits):
+        """numpy documents where a bit generator has its state; that of its default kind are the words, then the place."""
+        state = bits.state
+        if state["bit_generator"] != "MT19937":
+            return None
+        address = bits.ctypes.state_address
+        return address if holds(address, (*map(int, state["state"]["key"]), state["state"]["pos"])) else None
+
+    def _look(self):
+        mtrand = sys.modules.get("numpy.random.mtrand")
+        if mtrand is None:
+            return b""
+        if self._state is not None and self._state["has_gauss"]:  # a second normal number that was drawn with the first: it is elsewhere
+            return None
+        bits = mtrand._rand._bit_generator
+        if bits is not self._bits:
+            self._bits, self._address = bits, self._find(bits)
+        return None if self._address is None else ctypes.string_at(self._address, TWISTER.size)
+
+    def _read(self):
+        mtrand = sys.modules.get("numpy.random.mtrand")
+        return None if mtrand is None else mtrand.get_state(legacy=False)
+
+    def set(self, state):
+        if state is not None:
+            importlib.import_module("numpy.random").set_state(state)
+        self.forget()
+
+
+class Head(ctypes.Structure):
+    """Of a slot, and the bytes of what it has at TORCH_AT, CUDA_AT and OTHERS_AT."""
+
+    _fields_ = [("number", ctypes.c_uint64),  # steps + 1; 0: being written
+                ("n_torch", ctypes.c_uint32), ("n_cuda", ctypes.c_uint32), ("n_others", ctypes.c_uint32)]
+
+    def fits(self):
+        return self.n_torch <= CUDA_AT - TORCH_AT and self.n_cuda <= OTHERS_AT - CUDA_AT and self.n_others <= SLOT_BYTES - OTHERS_AT
+
+
+class Slot:
+    """A place in the file for the states after a step."""
+
+    def __init__(self, memory, at):
+        self._head = Head.from_buffer(memory, at)
+        self._at = ctypes.addressof(self._head)
+        self._others = None  # those that this object has written
 
     def write(self, steps, states):
-        if self._memory is None:
+        head = self._head
+        head.number = 0
+        head.n_torch = states.torch.numel()
+        head.n_cuda = 0 if states.cuda is None else states.cuda.numel()
+        others = None if states.others is self._others else pickle.dumps(states.others)
+        if others is not None:
+            self._others = None
+            head.n_others = len(others)
+        if not head.fits():
             return
-        data = self._packed(states)
-        if len(data) > SLOT_BYTES - HEAD.size:
-            return
-        at = steps % 2 * SLOT_BYTES
-        HEAD.pack_into(self._memory, at, 0, 0)
-        self._memory[at + HEAD.size:at + HEAD.size + len(data)] = data
-        HEAD.pack_into(self._memory, at, steps + 1, len(data))
-
-    def _packed(self, states):
-        python, numpy = states["python"], states.get("numpy")
-        if self._others[0] != python or not are_same(self._others[1], numpy):
-            self._others = python, numpy, pickle.dumps((python, numpy))
-        tensors = {k: v.numpy().tobytes() for k, v in states.items() if isinstance(v, torch.Tensor)}
-        return pickle.dumps((tensors, self._others[2]))
+        ctypes.memmove(self._at + TORCH_AT, states.torch.data_ptr(), head.n_torch)
+        if states.cuda is not None:
+            ctypes.memmove(self._at + CUDA_AT, states.cuda.data_ptr(), head.n_cuda)
+        if others is not None:
+            ctypes.memmove(self._at + OTHERS_AT, others, len(others))
+            self._others = states.others
+        head.number = steps + 1
 
     def read(self, steps):
-        """Those after so many steps; None: they are not there."""
-        if self._memory is None:
+        """None: it has not those after so many steps."""
+        head = self._head
+        if head.number != steps + 1 or not head.fits():
             return None
-        at = steps % 2 * SLOT_BYTES
-        number, size = HEAD.unpack_from(self._memory, at)
-        if number != steps + 1 or size > SLOT_BYTES - HEAD.size:
-            return None
-        tensors, others = pickle.loads(self._memory[at + HEAD.size:at + HEAD.size + size])
-        states = {k: torch.frombuffer(bytearray(v), dtype=torch.uint8) for k, v in tensors.items()}
-        states["python"], numpy = pickle.loads(others)
-        return states if numpy is None else {**states, "numpy": numpy}
+        tensors = [torch.frombuffer(bytearray(ctypes.string_at(self._at + at, n)), dtype=torch.uint8) if n > 0 else None
+                   for at, n in ((TORCH_AT, head.n_torch), (CUDA_AT, head.n_cuda))]
+        return States(*tensors, pickle.loads(ctypes.string_at(self._at + OTHERS_AT, head.n_others)))
+
+
+def open_slots(directory, local_rank):
+    """None where the file cannot be made: a replacement then begins with its own states."""
+    if not directory:
+        return None
+    try:
+        fd = os.open(os.path.join(directory, f"{local_rank}.rng"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+    try:
+        os.ftruncate(fd, 2 * SLOT_BYTES)
+        memory = mmap.mmap(fd, 2 * SLOT_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return Slot(memory, 0), Slot(memory, SLOT_BYTES)
+
+
+class Generators:
+    """Those of this rank, and its file."""
+
+    def __init__(self, directory, local_rank):
+        self._python, self._numpy = PythonGenerator(), NumpyGenerator()
+        self._others = None, None
+        self._slots = open_slots(directory, local_rank)
+
+    def save(self, steps):
+        """-> the states, which are those after so many steps"""
+        python, numpy = self._python.get(), self._numpy.get()
+        if self._others[0] is not python or self._others[1] is not numpy:
+            self._others = python, numpy
+        states = get_torch(self._others)
+        self._write(steps, states)
+        return states
+
+    def save_torch(self, steps, earlier):
+        """The others are those of earlier states."""
+        self._write(steps, get_torch(earlier.others))
+
+    def _write(self, steps, states):
+        if self._slots is not None:
+            self._slots[steps % 2].write(steps, states)
+
+    def read(self, steps):
+        """What this rank's predecessor, or itself, had after so many steps; None: it is not there."""
+        return self._slots[steps % 2].read(steps) if self._slots is not None else None
+
+    def restore(self, states):
+        torch.default_generator.set_state(states.torch)
+        if states.cuda is not None:
+            torch.cuda.set_rng_state(states.cuda)
+        python, numpy = states.others
+        self._python.set(python)
+        self._numpy.set(numpy)

@@ -3,7 +3,7 @@ import contextlib
 
 import torch
 
-from . import kept, randomness
+from . import kept
 
 RESERVED = ("step", "generation")
 
@@ -30,7 +30,8 @@ class State:
             else:
                 objects[name] = found
         self.__dict__.update(_objects=objects, _values=values, _first_step=step, _done=0, _is_torn=False, _commit=None, _is_fresh=True,
-                             _on_step=None, _random=None, _generation=0, _resumed=None)
+                             _is_new=True, _on_step=None, _random=None, _generation=0, _resumed=None,
+                             _samplers=[k.thing for k in objects.values() if isinstance(k, kept.KeptSampler)])
         optimizers = [k.thing for k in objects.values() if isinstance(k, kept.KeptOptimizer)]
         for optimizer in optimizers:
             optimizer.register_step_pre_hook(self._before_step)
@@ -98,15 +99,15 @@ class State:
     def _tear(self):
         self.__dict__["_is_torn"] = True
         if self._random is not None:  # if this rank dies from here on, others may complete the step
-            self._random.write(self._done + 1, randomness.get_states(self._commit[2]))
+            self._random.save_torch(self._done + 1, self._commit[2])
 
     def _after_step(self, *_):
         mine = self.__dict__
         mine["_done"] += 1
         mine["_is_torn"] = False
         mine["_is_fresh"] = True
-        for k in self._samplers():
-            k.thing._complete()
+        for sampler in self._samplers:
+            sampler._complete()
         if self._on_step is not None:
             self._on_step()
 
@@ -122,9 +123,14 @@ class State:
         mine["_is_fresh"] = False
         if self._random is None:  # no generation can follow
             return
-        states = randomness.get_states()
-        mine["_commit"] = (self._done, self._get_small(), states)
-        self._random.write(self._done, states)
+        if self._is_new:
+            self._settle()
+        mine["_commit"] = (self._done, self._get_small(), self._random.save(self._done))
+
+    def _settle(self):
+        for k in self._objects.values():
+            k.settle()
+        self.__dict__["_is_new"] = False
 
     def batches(self, loader):
         """The batches of a DataLoader, from the first that no completed step has used. The loader has the sampler that State()
@@ -158,17 +164,13 @@ class State:
     def _resume(self):
         """In the middle of an epoch that an earlier generation has begun: what train has drawn until here was drawn before."""
         if self._resumed is not None:
-            randomness.set_states(self._resumed)
+            self._random.restore(self._resumed)
         self.__dict__["_resumed"] = None
 
-    def _samplers(self):
-        return [k for k in self._objects.values() if isinstance(k, kept.KeptSampler)]
-
     def _sampler_of(self, loader):
-        given = [k.thing for k in self._samplers()]
         for owner in (loader, getattr(loader, "batch_sampler", None)):
             sampler = getattr(owner, "sampler", None)
-            if any(sampler is one for one in given):
+            if any(sampler is one for one in self._samplers):
                 return sampler
         return None
 
@@ -185,21 +187,21 @@ class State:
         self._values.update(kept.copied(values))
 
     def _begin(self, generation, rank, size):
-        for k in self._samplers():
-            k.thing._place(rank, size)
+        for sampler in self._samplers:
+            sampler._place(rank, size)
         for name, k in self._objects.items():
             if isinstance(k, kept.KeptOptimizer):
                 kept.check_whole(name, k.thing)
             if generation > 0:
                 k.begin()
-        self.__dict__.update(_generation=generation, _is_fresh=True)
+        self.__dict__.update(_generation=generation, _is_fresh=True, _is_new=True)
 
     def _go_back(self):
         """To the last completed step; if what belongs to it was not over, as far as it had come."""
         if self._commit is not None and self._commit[0] == self._done and not self._is_torn:
             _, small, states = self._commit
             self._set_small(small)
-            randomness.set_states(states)
+            self._random.restore(states)
 
     def _share(self, world, source, is_source, with_large):
         """From one rank to all. A rank that has received a part of it has no state until it has all."""
@@ -216,11 +218,12 @@ class State:
             self.__dict__.update(_done=done, _first_step=first, _is_torn=False)
             states = self._random.read(done) if is_new and self._random is not None else None
             if states is not None:
-                randomness.set_states(states)
+                self._random.restore(states)
 
     def _start(self):
         """train is about to be called."""
         self.commit()
+        self.__dict__["_is_new"] = True  # train may change modules before its first step
         if self._generation > 0:
             self.__dict__["_resumed"] = self._commit[2]
 

@@ -414,6 +414,11 @@ def recovers(program, env, python, folder, *cases):
         require(out, f"(?m)^passed: {case}$", "stdout")
 
 
+def ddp_torch_saves_what_a_step_changes(program, version, python, env, folder):
+    out, _ = run([python, script("torch_backend/ddp_torch_saves.py"), folder], with_ddp_torch(env))
+    require(out, rf"torch {version}\S*: all comes back", "stdout")
+
+
 def ddp_torch_recovers_with_the_same_bits(program, version, python, env, folder):
     recovers(program, env, python, folder, "replaced_with_the_same_bits")
 

@@ -1,0 +1,135 @@
+"""What each step saves comes back as it was: the random number generators, also from the file of a process that died, and buffers.
+
+usage: ddp_torch_saves.py DIRECTORY
+
+Runs with the Python whose torch is tested. $SEED chooses the order of draws; it is printed.
+"""
+import os
+import random
+import sys
+
+import torch
+
+from ddp_torch import kept, randomness
+from ddp_torch.randomness import Generators
+
+N_DRAWS = 300
+
+
+def check(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def numpy_random():
+    import numpy.random
+
+    return numpy.random
+
+
+def use_another_kind():
+    numpy_random().set_bit_generator(numpy_random().PCG64(7))
+
+
+def use_the_usual_kind():
+    numpy_random().set_bit_generator(numpy_random().MT19937(7))
+
+
+# gauss() and randn() make two numbers at a time, and keep the second.
+DRAWS = {
+    "nothing": lambda: None, "torch": lambda: torch.rand(3), "random": random.random, "gauss": lambda: random.gauss(0, 1),
+    "numpy": lambda: numpy_random().rand(), "randn": lambda: numpy_random().randn(), "seed": lambda: (random.seed(1), numpy_random().seed(1)),
+    "another kind": use_another_kind, "usual kind": use_the_usual_kind,
+}
+
+
+def draw_all():
+    """A number of each."""
+    return torch.rand(2).tolist(), random.random(), random.gauss(0, 1), float(numpy_random().rand()), float(numpy_random().randn())
+
+
+def before_numpy_is_used(directory):
+    saved = Generators(directory, 7).save(1)
+    found = Generators(directory, 7).read(1)
+    check(torch.equal(found.torch, saved.torch) and found.others[0] == saved.others[0], "the file has other states")
+    check((found.others[1] is None) == ("numpy.random.mtrand" not in sys.modules), "the state of a module that is not imported")
+
+
+def restored(directory):
+    """By this process, and by another one, which has the file."""
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
+    print("SEED", seed, flush=True)
+    order = random.Random(seed)
+    mine = Generators(directory, 0)
+    numpy_random()
+    for step, names in enumerate(order.choices(sorted(DRAWS), k=2) for _ in range(N_DRAWS)):
+        for name in names:
+            DRAWS[name]()
+        saved = mine.save(step)
+        numbers = draw_all()
+        mine.restore(saved)
+        check(draw_all() == numbers, f"step {step}, after {names}: other numbers")
+        other = Generators(directory, 0)
+        other.restore(other.read(step))
+        check(draw_all() == numbers, f"step {step}, after {names}: other numbers by the file")
+        mine.restore(saved)
+
+
+def read_only_if_changed(directory):
+    use_the_usual_kind()
+    mine = Generators(directory, 0)
+    saved = [mine.save(step) for step in range(4)]
+    check(all(one.others is saved[0].others for one in saved), "states that have not changed were read again")
+    random.random()
+    check(mine.save(4).others is not saved[0].others, "a change was not seen")
+
+
+def last_two_steps_are_there(directory):
+    mine = Generators(directory, 1)
+    saved = [mine.save(step) for step in range(3)]
+    check([mine.read(step) is not None for step in range(4)] == [False, True, True, False], "the wrong steps are there")
+    torch.rand(1)
+    random.random()
+    mine.save_torch(3, saved[2])
+    found = mine.read(3)
+    check(torch.equal(found.torch, torch.get_rng_state()) and not torch.equal(found.torch, saved[2].torch), "torch's state is not the new one")
+    check(found.others[0] == saved[2].others[0], "Python's state is not the earlier one")
+
+
+def damaged_files(directory):
+    """They have no states, and are used again."""
+    for name in (field[0] for field in randomness.Head._fields_[1:]):
+        mine = Generators(directory, 2)
+        mine.save(1)
+        setattr(mine._slots[1]._head, name, randomness.SLOT_BYTES)
+        check(mine.read(1) is None, f"{name} is too large, and was believed")
+        Generators(directory, 2).save(1)
+        check(mine.read(1) is not None, f"{name}: the file was not used again")
+    for directory in "", "/nonexistent":
+        mine = Generators(directory, 2)
+        mine.save(1)
+        check(mine.read(1) is None, "states without a file")
+
+
+def buffers():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    model[0].register_buffer("none", None)
+    mine = kept.keep("model", model)
+    model[0].register_buffer("late", torch.ones(2))
+    check(len(mine.get()) == 4, "a buffer that was registered late")
+    model.append(torch.nn.BatchNorm1d(2))
+    mine.settle()
+    saved = mine.get()
+    before = [b.clone() for b in model.buffers()]
+    model(torch.randn(8, 2))
+    check(not all(map(torch.equal, before, model.buffers())), "a forward pass changes buffers")
+    mine.set(saved)
+    check(all(map(torch.equal, before, model.buffers())), "other buffers")
+
+
+if __name__ == "__main__":
+    before_numpy_is_used(sys.argv[1])
+    for case in restored, read_only_if_changed, last_two_steps_are_there, damaged_files:
+        case(sys.argv[1])
+    buffers()
+    print(f"torch {torch.__version__}: all comes back")
