@@ -447,6 +447,10 @@ def ddp_torch_recovers_with_lightning(program, version, python, env, folder):
     recovers(program, env, python, folder, "lightning")
 
 
+def ddp_torch_recovers_with_transformers(program, version, python, env, folder):
+    recovers(program, env, python, folder, "transformers")
+
+
 def ddp_torch_recovers_on_several_nodes(program, version, python, env, folder):
     out, _ = run([python, script("torch_backend/ddp_torch_nodes.py"), program, os.environ["DDP_RENDEZVOUS"], folder, "gloo", "ddp"],
                  with_ddp_torch(env), expect=(0, SKIPPED))

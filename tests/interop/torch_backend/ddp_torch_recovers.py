@@ -201,9 +201,13 @@ def lightning():
     framework("pytorch_lightning", "recovering_lightning.py")
 
 
+def transformers():
+    framework("transformers", "recovering_transformers.py")
+
+
 CASES = [replaced_with_the_same_bits, replaced_with_gloo, shrunk, shrunk_to_one_and_no_sample_is_lost, own_exceptions,
          a_rank_that_torch_keeps_ends_itself, a_standby_takes_over, other_launchers, at_random, tutorial, accelerate,
-         lightning]
+         lightning, transformers]
 
 if __name__ == "__main__":
     DDPRUN, FOLDER, wanted = sys.argv[1], sys.argv[2], sys.argv[3:]
