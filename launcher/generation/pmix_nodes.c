@@ -13,10 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first byte of what a node brings after the first round. */
-enum tag { TAG_FENCE = 'F', TAG_GONE = 'G' };
-
-enum { NO_RANK = -1, RANK_DIGITS = 11 };
+enum { NO_RANK = -1 };
 
 struct pmix_nodes {
     struct pmix_nodes_opts opts;
@@ -39,23 +36,15 @@ static void fail(struct pmix_nodes *n, const char *text)
 
 /* --- what other nodes bring --- */
 
-static int read_rank(const uint8_t *bytes, size_t len, int64_t *ret)
+static int take_part(struct pmix_nodes *n, const uint8_t *bytes, size_t len)
 {
-    char text[RANK_DIGITS + 1];
-    if (len >= sizeof text)
-        return -EPROTO;
-    memcpy(text, bytes, len);
-    text[len] = '\0';
-    return co_parse_int("rank", text, 0, INT32_MAX, ret, NULL) < 0 ? -EPROTO : 0;
-}
-
-static int take_tagged(struct pmix_nodes *n, const uint8_t *bytes, size_t len)
-{
-    if (len > 0 && bytes[0] == TAG_FENCE)
-        return co_buf_append(&n->all, bytes + 1, len - 1);
-    if (len > 0 && bytes[0] == TAG_GONE)
-        return read_rank(bytes + 1, len - 1, &n->gone);
-    return -EPROTO;
+    struct pmix_part part;
+    int rc = pmix_part_read(bytes, len, &part);
+    if (rc == 0 && !part.is_gone)
+        return co_buf_append(&n->all, part.bytes, part.len);
+    if (rc == 0)
+        n->gone = part.rank;
+    return rc;
 }
 
 static void on_part(void *arg, uint32_t node, const uint8_t *bytes, size_t len)
@@ -64,8 +53,8 @@ static void on_part(void *arg, uint32_t node, const uint8_t *bytes, size_t len)
     struct co_error err = {.text = "a node sent an invalid PMIx fence"};
     if (n->has_failed)
         return;
-    int rc = n->has_met ? take_tagged(n, bytes, len)
-                        : pmix_hello_read(bytes, len, &n->hellos[node], &err);
+    int rc =
+        n->has_met ? take_part(n, bytes, len) : pmix_hello_read(bytes, len, &n->hellos[node], &err);
     if (rc < 0)
         fail(n, rc == -ENOMEM ? "out of memory" : err.text);
 }
@@ -126,10 +115,10 @@ static void on_late(uv_timer_t *timer)
 
 /* --- what this node brings --- */
 
-static int bring(struct pmix_nodes *n, enum tag tag, const uint8_t *bytes, size_t len)
+int pmix_nodes_bring_fence(struct pmix_nodes *n, const uint8_t *bytes, size_t len)
 {
     struct co_buf part = {0};
-    const uint8_t first = (uint8_t)tag;
+    const uint8_t first = PMIX_PART_FENCE;
     int rc = co_buf_append(&part, &first, 1);
     if (rc == 0 && len > 0)
         rc = co_buf_append(&part, bytes, len);
@@ -139,16 +128,11 @@ static int bring(struct pmix_nodes *n, enum tag tag, const uint8_t *bytes, size_
     return rc;
 }
 
-int pmix_nodes_bring_fence(struct pmix_nodes *n, const uint8_t *bytes, size_t len)
-{
-    return bring(n, TAG_FENCE, bytes, len);
-}
-
 int pmix_nodes_bring_gone(struct pmix_nodes *n, uint32_t rank)
 {
-    char text[RANK_DIGITS + 1];
-    const int len = snprintf(text, sizeof text, "%u", rank);
-    return bring(n, TAG_GONE, (const uint8_t *)text, (size_t)len);
+    char text[PMIX_PART_GONE_BYTES];
+    const int len = pmix_part_print_gone(rank, text);
+    return pmi_exchange_bring(n->exchange, (const uint8_t *)text, (size_t)len);
 }
 
 const struct pmix_hello *pmix_nodes_get(const struct pmix_nodes *n, uint32_t node)

@@ -94,3 +94,27 @@ int pmix_hello_read(const uint8_t *bytes, size_t len, struct pmix_hello *ret, st
     *ret = h;
     return 0;
 }
+
+int pmix_part_print_gone(uint32_t rank, char text[PMIX_PART_GONE_BYTES])
+{
+    return snprintf(text, PMIX_PART_GONE_BYTES, "%c%u", PMIX_PART_GONE, rank);
+}
+
+int pmix_part_read(const uint8_t *bytes, size_t len, struct pmix_part *ret)
+{
+    char text[PMIX_PART_GONE_BYTES];
+    int64_t rank;
+    if (len > 0 && bytes[0] == PMIX_PART_FENCE) {
+        *ret = (struct pmix_part){.bytes = bytes + 1, .len = len - 1};
+        return 0;
+    }
+    if (len == 0 || bytes[0] != PMIX_PART_GONE || len > sizeof text ||
+        memchr(bytes, '\0', len) != NULL)
+        return -EPROTO;
+    memcpy(text, bytes + 1, len - 1);
+    text[len - 1] = '\0';
+    if (co_parse_int("rank", text, 0, INT32_MAX, &rank, NULL) < 0)
+        return -EPROTO;
+    *ret = (struct pmix_part){.is_gone = true, .rank = (uint32_t)rank};
+    return 0;
+}

@@ -101,6 +101,31 @@ START_TEST(a_long_one_is_rejected)
 }
 END_TEST
 
+static int read_part(const char *text, struct pmix_part *ret)
+{
+    return pmix_part_read((const uint8_t *)text, strlen(text), ret);
+}
+
+START_TEST(parts_of_later_rounds_are_read)
+{
+    struct pmix_part part;
+    char text[PMIX_PART_GONE_BYTES];
+    ck_assert_int_eq(read_part("Fabc", &part), 0);
+    ck_assert(!part.is_gone && part.len == 3 && memcmp(part.bytes, "abc", 3) == 0);
+    ck_assert_int_eq(read_part("F", &part), 0);
+    ck_assert(!part.is_gone && part.len == 0);
+    ck_assert_int_eq(pmix_part_print_gone(INT32_MAX, text), 11);
+    ck_assert_str_eq(text, "G2147483647");
+    ck_assert_int_eq(read_part(text, &part), 0);
+    ck_assert(part.is_gone && part.rank == INT32_MAX);
+    static const char *const wrong[] = {"",    "f",           "H1",  "G",
+                                        "G-1", "G2147483648", "G1 ", "G12345678901234"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_msg(read_part(wrong[i], &part) == -EPROTO, "%s", wrong[i]);
+    ck_assert_int_eq(pmix_part_read((const uint8_t *)"G1\0", 3, &part), -EPROTO);
+}
+END_TEST
+
 TEST_SUITE(pmix_hello)
 {
     Suite *suite = suite_create("pmix_hello");
@@ -109,6 +134,7 @@ TEST_SUITE(pmix_hello)
     tcase_add_test(c, the_largest_one_fits);
     tcase_add_test(c, anything_else_is_rejected);
     tcase_add_test(c, a_long_one_is_rejected);
+    tcase_add_test(c, parts_of_later_rounds_are_read);
     suite_add_tcase(suite, c);
     return suite;
 }
