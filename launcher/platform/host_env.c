@@ -13,6 +13,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <netdb.h>
 #include <stdbool.h>
@@ -140,6 +141,17 @@ static void real_each_library(void *arg, const char *path,
     elf_each_needed(&file, on_name, on_arg);
 }
 
+static void real_each_match(void *arg, const char *pattern,
+                            void (*on_path)(void *on_arg, const char *path), void *on_arg)
+{
+    glob_t found = {0};
+    (void)arg;
+    if (glob(pattern, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            on_path(on_arg, found.gl_pathv[i]);
+    globfree(&found);
+}
+
 static int real_enter(void *arg, const char *dir)
 {
     (void)arg;
@@ -160,6 +172,7 @@ const struct host_env host_env_real = {
     .look_at = real_look_at,
     .read_file = real_read_file,
     .each_library = real_each_library,
+    .each_match = real_each_match,
     .own_name = real_own_name,
     .enter = real_enter,
     .fill_random = real_fill_random,

@@ -38,6 +38,9 @@ struct host_env {
      * program. */
     void (*each_library)(void *arg, const char *path,
                          void (*on_name)(void *on_arg, const char *name), void *on_arg);
+    /* The paths that match a pattern of glob(7), sorted. */
+    void (*each_match)(void *arg, const char *pattern,
+                       void (*on_path)(void *on_arg, const char *path), void *on_arg);
     void (*own_name)(void *arg, char *name, size_t n); /* this machine's, with its domain if there
                                                           is one; a name may be looked up */
     int (*enter)(void *arg, const char *dir);          /* paths are relative to it from then on;

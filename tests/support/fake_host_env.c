@@ -1,6 +1,7 @@
 #include "fake_host_env.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <string.h>
 
 static const char *fake_get_env(void *arg, const char *name)
@@ -51,11 +52,22 @@ static void fake_each_library(void *arg, const char *path,
     const struct fake_host_env *fake = arg;
     const char *library = strcmp(path, "./program") == 0       ? fake->mpi
                           : strcmp(path, "/usr/bin/true") == 0 ? fake->other_mpi
-                                                               : NULL;
+                          : strstr(path, "/mpi4py/") == NULL   ? NULL
+                          : strstr(path, "openmpi") != NULL    ? "libmpi.so.40"
+                                                               : "libmpi.so.12";
     if (library != NULL) {
         on_name(on_arg, "libc.so.6");
         on_name(on_arg, library);
     }
+}
+
+static void fake_each_match(void *arg, const char *pattern,
+                            void (*on_path)(void *on_arg, const char *path), void *on_arg)
+{
+    const struct fake_host_env *fake = arg;
+    for (const char *const *m = fake->modules; m != NULL && *m != NULL; m++)
+        if (fnmatch(pattern, *m, FNM_PATHNAME) == 0)
+            on_path(on_arg, *m);
 }
 
 static void fake_own_name(void *arg, char *name, size_t n)
@@ -116,6 +128,7 @@ struct host_env fake_host_env_make(const struct fake_host_env *fake)
         .look_at = fake_look_at,
         .read_file = fake_read_file,
         .each_library = fake_each_library,
+        .each_match = fake_each_match,
         .own_name = fake_own_name,
         .enter = fake_enter,
         .fill_random = fake_fill_random,

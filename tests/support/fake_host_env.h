@@ -17,6 +17,10 @@ struct fake_host_env {
     int n_gpus, n_cpus;
     const char *mpi;       /* a library that "program" was linked with, or NULL */
     const char *other_mpi; /* the same for "true" */
+    const char *const
+        *modules;          /* paths that patterns may match, NULL-terminated, or NULL. One whose
+                                   name has "openmpi" in it was linked with libmpi.so.40, others
+                                   with libmpi.so.12 */
     const char *own_name;  /* the name of this machine; NULL: "fake" */
     const char *host_file; /* the contents of a file called "hosts"; NULL: no such file */
     int random_error;      /* 0, or the -errno of a request for random bytes */

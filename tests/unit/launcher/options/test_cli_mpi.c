@@ -50,6 +50,55 @@ START_TEST(old_open_mpi_programs_are_refused)
 }
 END_TEST
 
+#define MPI4PY(prefix, abi)                                                                        \
+    prefix "/lib/python3.11/site-packages/mpi4py/MPI." abi "cpython-311-x86_64-linux-gnu.so"
+
+static void expect_mpi4py(enum mpi_choice mpi, const char *const *modules)
+{
+    fake.modules = modules;
+    JOB("ddprun", "-n", "2", "python3", "-u", "-m", "mpi4py", "solve.py");
+    ck_assert_int_eq(spec.mpi, mpi);
+    JOB("ddprun", "-n", "2", "-m", "mpi4py.bench", "helloworld");
+    ck_assert_int_eq(spec.mpi, mpi);
+    JOB("ddprun", "-n", "2", "python3", "-m", "mpi4py_too", "-m", "mpi4py");
+    ck_assert_int_eq(spec.mpi, MPI_BY_NOTHING);
+    JOB("ddprun", "-n", "2", "python3", "solve.py", "-m", "mpi4py");
+    ck_assert_int_eq(spec.mpi, MPI_BY_NOTHING);
+}
+
+START_TEST(the_module_of_mpi4py_decides)
+{
+    expect_mpi4py(MPI_BY_NOTHING, NULL);
+    expect_mpi4py(MPI_BY_PMIX, (const char *[]){MPI4PY("/usr", "openmpi."), NULL});
+    expect_mpi4py(MPI_BY_PMI1, (const char *[]){MPI4PY("/usr", ""), NULL});
+    expect_mpi4py(MPI_BY_PMI1, (const char *[]){MPI4PY("/usr/local", "mpich."), NULL});
+    expect_mpi4py(MPI_BY_NOTHING, (const char *[]){MPI4PY("/opt", "openmpi."), NULL});
+}
+END_TEST
+
+START_TEST(of_several_modules_of_mpi4py_one_is_selected_as_mpi4py_does)
+{
+    static const struct fake_file open_mpi[] = {{"/usr/bin/python3", FILE_EXECUTABLE},
+                                                {"solve.py", FILE_TEXT},
+                                                {"/usr/lib/libmpi.so.40", FILE_BINARY},
+                                                {NULL}};
+    const char *const both[] = {MPI4PY("/usr", "mpich."), MPI4PY("/usr", "openmpi."), NULL};
+    fake.modules = both;
+    REFUSED("cannot determine the MPI of mpi4py, which has modules for several: use --mpi pmix for "
+            "Open MPI, or --mpi pmi1 for MPICH",
+            "-n", "2", "python3", "-m", "mpi4py", "solve.py");
+    JOB("ddprun", "-n", "2", "--mpi", "pmix", "python3", "-m", "mpi4py", "solve.py");
+    ck_assert_int_eq(spec.mpi, MPI_BY_PMIX);
+    WITH_ENV("MPI4PY_MPIABI=openmpi");
+    expect_mpi4py(MPI_BY_PMIX, both);
+    WITH_ENV("MPI4PY_MPIABI=mpich");
+    expect_mpi4py(MPI_BY_PMI1, both);
+    fake.env = fake_host_env_usual.env;
+    fake.files = open_mpi;
+    expect_mpi4py(MPI_BY_PMIX, both);
+}
+END_TEST
+
 START_TEST(programs_of_different_mpis_are_refused)
 {
     fake.mpi = "libmpi.so.40";
@@ -108,6 +157,8 @@ TEST_SUITE(cli_mpi)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, open_mpi_programs_are_served_pmix);
     tcase_add_test(c, old_open_mpi_programs_are_refused);
+    tcase_add_test(c, the_module_of_mpi4py_decides);
+    tcase_add_test(c, of_several_modules_of_mpi4py_one_is_selected_as_mpi4py_does);
     tcase_add_test(c, programs_of_different_mpis_are_refused);
     tcase_add_test(c, programs_with_the_mpich_abi_are_served_pmi_1);
     tcase_add_test(c, options_that_conflict_with_mpi_are_refused);
