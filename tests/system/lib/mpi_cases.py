@@ -1,8 +1,62 @@
-"""What holds for the ranks of each MPI, whichever interface they find each other by."""
+"""What holds for the ranks of each MPI, whichever interface they find each other by, and where Open MPI is."""
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
+import unittest
 
 from harness import Job, run
+
+SOURCE = os.path.join(os.environ["SOURCE_ROOT"], "tests/support/programs/mpi_program.c")
+
+
+def find_open_mpi_5():
+    """A directory with its bin/mpicc and bin/python: $OPEN_MPI_5, or the environment of scripts/install-deps --hosts. None: not installed."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    installed = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "ddprun/open-mpi-5")
+    return os.environ.get("OPEN_MPI_5") or (installed if os.path.exists(os.path.join(installed, "complete")) else None)
+
+
+OPEN_MPI_5 = find_open_mpi_5()
+
+
+def load_plugin():
+    """For all ddpruns of a test."""
+    folder = os.environ.get("PMIX_PLUGIN_DIR", "/nonexistent")
+    if not os.path.exists(os.path.join(folder, "ddprun-pmix.so")):
+        raise unittest.SkipTest("ddprun was built without libpmix")
+    os.environ["DDP_PLUGIN_DIR"] = folder
+
+
+class OpenMpi4:
+    """tests/support/programs/mpi_program.c, built with the system's Open MPI. Most of MPI_Init is the search for transports: these are always
+    there."""
+
+    PROGRAM = os.environ.get("OPEN_MPI_PROGRAM")
+    ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader"}
+
+    @classmethod
+    def setUpClass(cls):
+        if cls.PROGRAM is None:
+            raise unittest.SkipTest("there is no mpicc.openmpi")
+        super().setUpClass()
+
+
+class OpenMpi5:
+    """The same with Open MPI 5."""
+
+    ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}
+
+    @classmethod
+    def setUpClass(cls):
+        if OPEN_MPI_5 is None:
+            raise unittest.SkipTest("no Open MPI 5: scripts/install-deps --hosts")
+        folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, folder)
+        cls.PROGRAM = os.path.join(folder, "open_mpi_5")
+        subprocess.run([os.path.join(OPEN_MPI_5, "bin/mpicc"), "-std=gnu17", SOURCE, "-o", cls.PROGRAM], check=True)
+        super().setUpClass()
 
 
 def told(job):
@@ -70,6 +124,15 @@ class Ranks:
     def test_a_restart_is_a_job_of_its_own(self):
         with self.job("-n", "2", "--mpi", self.MPI, "--max-restarts", "1", "sh", "-c",
                       self.fails_once("only", "1", "abort", "7", "wait")) as job:
+            code, _, err = job.end()
+            self.assertEqual(code, 0, err)
+            self.assertEqual(told(job), hello([(0, 2), (1, 2)], 2))
+
+    def test_a_killed_rank_is_restarted_with_the_others(self):
+        with self.job("-n", "2", "--mpi", self.MPI, "--max-restarts", "1", "sh", "-c",
+                      self.fails_once("hello", "only", "1", "hang", "wait")) as job:
+            job.hear(2)
+            os.kill(job.named(os.path.basename(self.PROGRAM))[-1], signal.SIGKILL)
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual(told(job), hello([(0, 2), (1, 2)], 2))

