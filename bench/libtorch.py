@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Steps of a libtorch program on ddp/torch.hpp, and of Python's DistributedDataParallel on gloo, by turns.
 
-usage: bench/libtorch.py BUILD RANK_PROGRAM [--ranks 2] [--runs 5] [--steps 40]
+usage: bench/libtorch.py [--build DIR] [--torch VERSION] [--ranks N] [--runs R] [--steps N]
 
-BUILD          the build directory, with launcher/ddprun
-RANK_PROGRAM   tests/interop/libtorch_rank, built by: tests/interop/libtorch_same.py --rank-program RANK_PROGRAM --program BUILD/launcher/ddprun
-               --libddp BUILD/worker-runtime/libddp.so.0.1.0 --torch 2.15 kinds
-
-Two networks: 67 MB of gradients (batch 16), and a conv net of 1.2 million parameters (batch 64). One thread per rank. Prints the median of
-the runs' medians, and the least and most of them.
+Two networks: "mlp" has 67 MB of gradients (batch 16), "conv" 1.2 million parameters (batch 64). One thread per rank. A run's time is the median
+of its steps. Copies are those that libtorch makes in a step, less those that it makes in a step without DistributedDataParallel; a bucket in place is
+averaged where its gradients are. The program of the ranks is tests/interop/programs/libtorch_rank.cpp, which is built first, with -O2, in DIR/bench: a
+minute or two.
 """
 import argparse
 import os
@@ -17,45 +15,66 @@ import statistics
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests/interop"))
-import run as interop  # noqa: E402 (found by the path above)
+import results
+
+sys.path.insert(0, os.path.join(results.ROOT, "tests/interop"))
+import libtorch_same  # noqa: E402 (found by the path above)
+import run as interop  # noqa: E402
+
+NETWORKS = ["mlp", "conv"]
+LINE = re.compile(r"median (\S+) ms(?:; (\d+) gradients, of which (\d+) copies of (\S+) MB were made; (\d+) of (\d+) buckets in place, (\d+) overlapped)?")
+
+
+def build(args, python, env):
+    folder = os.path.join(args.build, "bench")
+    program = os.path.join(folder, f"libtorch_rank-{args.torch}")
+    sources = [os.path.join(results.ROOT, "tests/interop/programs/libtorch_rank.cpp")]
+    for directory in "include", "examples/libtorch":
+        for where, _, names in os.walk(os.path.join(results.ROOT, directory)):
+            sources += [os.path.join(where, name) for name in names]
+    if not os.path.exists(program) or os.path.getmtime(program) < max(map(os.path.getmtime, sources)):
+        libddp = os.path.join(args.build, "worker-runtime/libddp.so")
+        libtorch_same.build(folder, libddp, libtorch_same.torch_directory(python, env), program, optimize=2)
+    return program
 
 
 def measure(command, env):
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
-    found = re.search(r"median (\S+) ms(?:, (\d+) of (\d+) buckets in place)?", done.stdout)
-    return float(found[1]), found[2], found[3]
+    return LINE.search(done.stdout).groups()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build")
-    parser.add_argument("rank_program")
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    parser.add_argument("--torch", default=interop.NEWEST)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
-    arguments = parser.parse_args()
-    _, env = interop.find_python(interop.NEWEST)
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    python, env = interop.find_python(args.torch)
     env["OMP_NUM_THREADS"] = "1"
-    start = [os.path.join(arguments.build, "launcher/ddprun"), "-n", str(arguments.ranks)]
-    for network in "mlp", "conv":
+    program = build(args, python, env)
+    start = [os.path.join(args.build, "launcher/ddprun"), "-n", str(args.ranks)]
+    load, rows = results.load_average(), []
+    for network in NETWORKS:
         ways = {
-            "C++, libddp": [*start, arguments.rank_program, "bench", network, str(arguments.steps)],
-            "Python, gloo": [*start, os.path.join(ROOT, "tests/interop/programs/libtorch_gloo.py"), "--bench", network, str(arguments.steps)],
+            "C++, libddp": [*start, program, "bench", network, str(args.steps)],
+            "Python, gloo": [*start, os.path.join(results.ROOT, "tests/interop/programs/libtorch_gloo.py"), "--bench", network, str(args.steps)],
         }
-        times = {way: [] for way in ways}
-        for _ in range(arguments.runs):
+        times, counts = {way: [] for way in ways}, {}
+        for _ in range(args.runs):
             for way, command in ways.items():
-                took, in_place, n_buckets = measure(command, env)
-                times[way].append(took)
-                if in_place is not None:
-                    note = f"; {in_place} of {n_buckets} buckets averaged in place, one copy of each gradient"
+                took, *counts[way] = measure(command, env)
+                times[way].append(float(took))
+        theirs = statistics.median(times["Python, gloo"])
         for way, runs in times.items():
-            print(f"{network}: {way}: {statistics.median(runs):.2f} ms a step ({min(runs):.2f} to {max(runs):.2f}, n = {len(runs)})"
-                  f"{note if way.startswith('C++') else ''}")
-        ours, theirs = (statistics.median(runs) for runs in times.values())
-        print(f"{network}: Python takes {theirs / ours:.2f} times as long", flush=True)
+            n, copies, size, in_place, buckets, overlapped = (text or "-" for text in counts[way])
+            rows.append([network, way, len(runs), f"{min(runs):.2f}", f"{statistics.median(runs):.2f}", f"{max(runs):.2f}",
+                         f"{theirs / statistics.median(runs):.2f}", n, f"{copies} ({size} MB)", f"{in_place} of {buckets}", overlapped])
+    head = ["network", "ranks' program", "runs", "min ms", "median ms", "max ms", "Python / it", "gradients", "copies", "in place", "overlapped"]
+    text = f"torch {args.torch}, {args.ranks} ranks, {args.steps} steps a run\n\n{results.table(head, rows)}"
+    print(f"{results.machine()}; load average {load:.2f} before, {results.load_average():.2f} after\n\n{text}")
 
 
 if __name__ == "__main__":

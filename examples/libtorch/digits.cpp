@@ -111,6 +111,7 @@ try {
                 checkpoint->save(sampler.epoch(), *net, optimizer, sampler);
         }
     });
+    return 0;
 } catch (const std::exception &e) {
     std::fprintf(stderr, "digits: %s\n", e.what());
     return 1;

@@ -112,6 +112,7 @@ try {
             }
         }
     });
+    return 0;
 } catch (const std::exception &e) {
     std::fprintf(stderr, "gpt: %s\n", e.what());
     return 1;

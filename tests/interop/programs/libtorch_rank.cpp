@@ -4,17 +4,21 @@
 //     libtorch_rank train DIRECTORY [NAME=VALUE...]   trains a conv net, as libtorch_same.py does
 //     libtorch_rank kinds                             tensors of all kinds, and calls of all kinds
 //     libtorch_rank bench mlp|conv STEPS              times steps, for bench/libtorch.py
+//     libtorch_rank digits|gpt [ARGUMENT...]          main() of examples/libtorch
 //     libtorch_rank inside | optimizer | throw | swallow
 //
-// train writes DIRECTORY/losses.R, the bits of each loss, and at its end DIRECTORY/state.R, the
-// bytes of parameters, buffers and momentum, which a test compares.
+// train writes DIRECTORY/losses.R, the bits of each loss, DIRECTORY/times.R, when a rank was killed
+// and when this one was past the steps of a recovery, and at its end DIRECTORY/state.R, the bytes
+// of parameters, buffers and momentum, which a test compares.
 #include <ddp/torch.hpp>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -23,6 +27,21 @@
 namespace nn = torch::nn;
 namespace optim = torch::optim;
 using torch::Tensor;
+
+namespace digits
+{
+#include "../../../examples/libtorch/digits.cpp"
+}
+namespace gpt
+{
+#include "../../../examples/libtorch/gpt.cpp"
+}
+
+static double now_ms() // the same clock in all processes
+{
+    using namespace std::chrono;
+    return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
 
 // --- train ---------------------------------------------------------------------------------------
 
@@ -71,13 +90,18 @@ struct Arguments {
     }
 };
 
-static void append_bits(const std::string &path, float x)
+static void append_line(const std::string &path, const std::string &line)
+{
+    std::ofstream(path, std::ios::app) << line + "\n";
+}
+
+static std::string bits_of(float x)
 {
     uint32_t bits;
+    char text[9];
     std::memcpy(&bits, &x, sizeof bits);
-    FILE *file = fopen(path.c_str(), "ae");
-    fprintf(file, "%08x\n", bits);
-    fclose(file);
+    snprintf(text, sizeof text, "%08x", bits);
+    return text;
 }
 
 static void write_bytes(std::ofstream &file, const Tensor &tensor)
@@ -128,6 +152,17 @@ struct Training {
                long(world.completed_steps()) == arguments.get("kill_at", -1);
     }
 
+    void note(const ddp::Group &world, const char *what) const
+    {
+        append_line(folder + "/times." + std::to_string(world.rank()),
+                    std::string(what) + " " + std::to_string(now_ms()));
+    }
+    void die(const ddp::Group &world) const
+    {
+        note(world, "killed");
+        raise(SIGKILL);
+    }
+
     // One step; false at the end of the epoch.
     bool step(const ddp::Group &world, ddp::DistributedDataParallel<NetImpl> &model,
               ddp::DistributedSampler &sampler)
@@ -144,10 +179,10 @@ struct Training {
             Tensor loss = torch::nll_loss(model(x, with_aux), y) / double(n_passes);
             total += loss.detach();
             if (dies(world, "forward"))
-                raise(SIGKILL);
+                die(world);
             if (dies(world, "backward"))
-                net->conv2->weight.register_hook([](Tensor g) {
-                    raise(SIGKILL);
+                net->conv2->weight.register_hook([&](Tensor g) {
+                    die(world);
                     return g;
                 });
             std::optional<ddp::detail::Averager::NoSync> guard;
@@ -156,9 +191,10 @@ struct Training {
             loss.backward();
         }
         if (dies(world, "optimizer"))
-            raise(SIGKILL);
+            die(world);
         optimizer.step();
-        append_bits(folder + "/losses." + std::to_string(world.rank()), total.item<float>());
+        append_line(folder + "/losses." + std::to_string(world.rank()),
+                    bits_of(total.item<float>()));
         return true;
     }
 
@@ -166,7 +202,12 @@ struct Training {
     {
         ddp::Options options;
         options.find_unused_parameters = arguments.get("unused", 0) != 0;
+        bool recovers = world.generation() > 0;
+        if (recovers)
+            note(world, "called");
         ddp::DistributedDataParallel model(world, net, optimizer, options);
+        if (recovers)
+            note(world, "model");
         ddp::DistributedSampler sampler(world, images.size(0), {true, 3, false});
         std::optional<ddp::Checkpoint> checkpoint;
         const long save_at = arguments.get("save_at", -1), n_steps = arguments.get("steps", 1000);
@@ -178,9 +219,12 @@ struct Training {
             done = 0;
         }
         while (done < n_steps && sampler.next_epoch(arguments.get("epochs", 1)))
-            while (done < n_steps && step(world, model, sampler))
+            while (done < n_steps && step(world, model, sampler)) {
+                if (std::exchange(recovers, false))
+                    note(world, "step");
                 if (++done == save_at)
                     checkpoint->save(done, *net, optimizer, sampler);
+            }
         const auto s = model.stats();
         printf("rank %d of %d ends after %ld steps: %zu buckets, %zu in place, overlapped %zu\n",
                world.rank(), world.world_size(), done, s.n_buckets, s.n_in_place, s.n_overlapped);
@@ -202,12 +246,6 @@ static void train(int argc, char **argv)
 
 // --- bench ---------------------------------------------------------------------------------------
 
-static double now_ms()
-{
-    using namespace std::chrono;
-    return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
-}
-
 // 67 MB of gradients, or a conv net of 1.2 million parameters.
 static nn::Sequential make_network(bool is_conv)
 {
@@ -216,6 +254,45 @@ static nn::Sequential make_network(bool is_conv)
     return nn::Sequential(nn::Conv2d(1, 32, 3), nn::ReLU(), nn::Conv2d(32, 64, 3),
                           nn::BatchNorm2d(64), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(),
                           nn::Linear(9216, 128), nn::ReLU(), nn::Linear(128, 10));
+}
+
+// What libtorch copies while one lives.
+class Copies
+{
+  public:
+    Copies() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(count).needsInputs(true)))
+    {
+        n = bytes = 0;
+    }
+    ~Copies() { at::removeCallback(handle_); }
+    inline static std::atomic<size_t> n, bytes;
+
+  private:
+    static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction &f)
+    {
+        if (std::strcmp(f.name(), "aten::copy_") == 0) {
+            n++;
+            bytes += f.inputs()[0].toTensor().nbytes();
+        }
+        return nullptr;
+    }
+    at::CallbackHandle handle_;
+};
+
+// Of a step with `model` and of one without, the difference.
+template <class Step, class StepAlone>
+static std::pair<size_t, size_t> count_copies(Step step, StepAlone alone)
+{
+    size_t n, bytes;
+    {
+        Copies copies;
+        step();
+        n = Copies::n;
+        bytes = Copies::bytes;
+    }
+    Copies copies;
+    alone();
+    return {n - Copies::n, bytes - Copies::bytes};
 }
 
 static void bench(bool is_conv, size_t n_steps)
@@ -236,10 +313,19 @@ static void bench(bool is_conv, size_t n_steps)
                 times.push_back(now_ms() - began);
         }
         std::sort(times.begin(), times.end());
+        const auto pass = [&](auto &network) {
+            optimizer.zero_grad();
+            network.forward(x).square().mean().backward();
+        };
+        nn::Sequential alone = make_network(is_conv);
+        const auto [n, bytes] = count_copies([&] { pass(*net); }, [&] { pass(*alone); });
         const auto s = model.stats();
         if (world.rank() == 0)
-            printf("median %.3f ms, %zu of %zu buckets in place\n", times[times.size() / 2],
-                   s.n_in_place, s.n_buckets);
+            printf(
+                "median %.3f ms; %zu gradients, of which %zu copies of %.1f MB were made; %zu of "
+                "%zu buckets in place, %zu overlapped\n",
+                times[times.size() / 2], net->parameters().size(), n, double(bytes) / 1e6,
+                s.n_in_place, s.n_buckets, s.n_overlapped);
     });
 }
 
@@ -540,6 +626,10 @@ int main(int argc, char **argv)
             train(argc, argv);
         else if (what == "bench" && argc > 3)
             bench(std::string(argv[2]) == "conv", size_t(std::stol(argv[3])));
+        else if (what == "digits")
+            return digits::main(argc - 1, argv + 1);
+        else if (what == "gpt")
+            return gpt::main(argc - 1, argv + 1);
         else if (what == "kinds")
             ddp::run(kinds);
         else
