@@ -168,7 +168,7 @@ bool early_exit_has_failed(pid_t pid, int *ret_status)
     return true;
 }
 
-void early_exit_step_aside(pid_t pid)
+static void set_nice(pid_t pid, int nice)
 {
     char path[48];
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
@@ -176,8 +176,19 @@ void early_exit_step_aside(pid_t pid)
     for (struct dirent *t; threads != NULL && (t = readdir(threads)) != NULL;) {
         const pid_t tid = (pid_t)strtol(t->d_name, NULL, 10);
         if (tid > 0)
-            setpriority(PRIO_PROCESS, (id_t)tid, LOWEST_PRIORITY);
+            setpriority(PRIO_PROCESS, (id_t)tid, nice);
     }
+}
+
+void early_exit_step_aside(pid_t pid)
+{
+    set_nice(pid, LOWEST_PRIORITY);
+}
+
+void early_exit_step_back(pid_t pid)
+{
+    if (early_exit_is_ending(pid))
+        set_nice(pid, getpriority(PRIO_PROCESS, 0));
 }
 
 void early_exit_watch_begin(struct early_exit_watch *w, uint64_t now_ms)

@@ -78,6 +78,11 @@ bool early_exit_has_failed(pid_t pid, int *ret_status);
  * are busy: its files are closed after that. A process that is gone, or not ours, is left alone. */
 void early_exit_step_aside(pid_t pid);
 
+/* ddprun waits for its end: if it is ending, all of its threads get the priority of this process.
+ * At the lowest priority, 130 ms of work take more than 20 s where 30 processes want two
+ * processors. Without CAP_SYS_NICE or RLIMIT_NICE the kernel refuses, and nothing changes. */
+void early_exit_step_back(pid_t pid);
+
 /* When to look again. A rank's threads end one after the other, and one of them may wake its peers
  * before the first is marked: one look may be too early; a few looks at growing intervals are not.
  * Pure; zeroed: no looks. */

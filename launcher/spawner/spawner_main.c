@@ -123,6 +123,7 @@ static void forget_told(struct state *s, pid_t pid)
 static void note_signaled(void *arg, pid_t pid)
 {
     struct state *s = arg;
+    early_exit_step_back(pid);
     for (int i = 0; i < s->n_told; i++) {
         if (s->told[i] == pid)
             return;

@@ -142,6 +142,27 @@ START_TEST(all_threads_get_the_lowest_priority)
 }
 END_TEST
 
+START_TEST(a_process_that_ends_gets_its_priority_back_and_no_other_one)
+{
+    const int nice = getpriority(PRIO_PROCESS, 0);
+    siginfo_t info;
+    const pid_t pid = fork();
+    if (pid == 0)
+        wait_for_ever(NULL);
+    early_exit_step_aside(pid);
+    early_exit_step_back(pid);
+    ck_assert_int_eq(find_lowest(pid, 1), LOWEST_PRIORITY);
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    const bool may_raise = setpriority(PRIO_PROCESS, (id_t)pid, nice) == 0;
+    early_exit_step_aside(pid);
+    early_exit_step_back(pid);
+    ck_assert_int_eq(find_lowest(pid, 1), may_raise ? nice : LOWEST_PRIORITY);
+    waitpid(pid, NULL, 0);
+    early_exit_step_back(pid); /* an ended process does no harm */
+}
+END_TEST
+
 TEST_SUITE(early_exit)
 {
     Suite *suite = suite_create("dying");
@@ -152,6 +173,7 @@ TEST_SUITE(early_exit)
     tcase_add_test(t, a_killed_process_counts_as_dead_and_a_live_one_does_not);
     tcase_add_test(t, a_process_without_its_first_thread_is_not_dead);
     tcase_add_test(t, all_threads_get_the_lowest_priority);
+    tcase_add_test(t, a_process_that_ends_gets_its_priority_back_and_no_other_one);
     suite_add_tcase(suite, t);
     return suite;
 }
