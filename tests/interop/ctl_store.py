@@ -58,7 +58,7 @@ def check_old(store, port):
     for _ in range(3):
         done = subprocess.run([DDPCTL, "store", "get", "-e", f"127.0.0.1:{port}", "k"], timeout=60,
                               capture_output=True)
-        if done.returncode != 69 or b"as a store of torch before 2.2 does" not in done.stderr:
+        if done.returncode != 69 or b"as stores of PyTorch before 2.2 do" not in done.stderr:
             sys.exit(f"FAILED: it ended with {done.returncode}: {done.stderr.decode()}")
     store.set("k", "value")
     if store.get("k") != b"value":
