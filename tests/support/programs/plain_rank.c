@@ -4,10 +4,11 @@
  *     plain_rank STEPS MS [HANG_AT]
  *
  * They write the lines of recovery_rank.c. Before step HANG_AT rank 1 of the first generation stops
- * working. */
+ * working. Where RECOVERY_UNTIL names a file, no step begins once that exists. */
 #include <ddp/ddp.h>
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,11 +71,23 @@ static int step(struct job *job, struct ddp_group *g)
     return rc != 0 ? rc : put(job, g);
 }
 
+/* On all ranks in the same step. */
+static int look_for_end(struct ddp_group *g, bool *ret_ends)
+{
+    const char *path = getenv("RECOVERY_UNTIL");
+    int32_t seen = path != NULL && access(path, F_OK) == 0;
+    int rc = path != NULL ? ddp_all_reduce(g, &seen, &seen, 1, DDP_INT32, DDP_MAX, NULL) : 0;
+    *ret_ends = seen != 0;
+    return rc;
+}
+
 static int train(struct ddp_group *g, void *arg)
 {
     struct job *job = arg;
+    bool ends;
     int waits, rc = share(job, g);
-    while (rc == 0 && job->state.step < job->n_steps) {
+    while (rc == 0 && job->state.step < job->n_steps && (rc = look_for_end(g, &ends)) == 0 &&
+           !ends) {
         rc = step(job, g);
         if (rc == 0)
             rc = ddp_checkpoint_requested(g, &waits);

@@ -18,6 +18,24 @@ STEP_MS = "2"
 N_SAMPLES, BATCH = 300, 3  # where the world changes its size
 
 
+class Endless(Job):
+    """A job of such ranks that runs until the test has seen what it waits for: a test may be slower than its ranks."""
+
+    def __init__(self, *args, env=None, **kw):
+        self.folder = tempfile.TemporaryDirectory()
+        self.until = os.path.join(self.folder.name, "until")
+        super().__init__(*args, env={"RECOVERY_UNTIL": self.until, **(env or {})}, **kw)
+
+    def __exit__(self, *args):
+        super().__exit__(*args)
+        self.folder.cleanup()
+
+    def end_training(self):
+        """No other epoch begins."""
+        with open(self.until, "w"):
+            pass
+
+
 class Ranks:
     """What the ranks of a job have reported so far."""
 
@@ -29,6 +47,7 @@ class Ranks:
         self.started = []  # pids
         self.generation = 0
         self.took = []  # samples
+        self.worlds, self.n_told = {}, {}  # step -> ranks that made it, and those that reported it
 
     def hear(self):
         """One line; False at the end."""
@@ -39,7 +58,10 @@ class Ranks:
             self.started.append(int(words[2]))
         if words[0] != "step":
             return True
-        self.steps.setdefault(int(words[1]), set()).add((words[2], words[3]))
+        step = int(words[1])
+        self.steps.setdefault(step, set()).add((words[2], words[3]))
+        self.worlds[step] = int(words[11])
+        self.n_told[step] = self.n_told.get(step, 0) + 1
         self.generation = max(self.generation, int(words[5]))
         if int(words[7]) not in self.killed:
             self.pids[int(words[9])] = int(words[7])
@@ -60,6 +82,10 @@ class Ranks:
         while self.hear():
             pass
         return self.steps
+
+    def n_silent(self):
+        """How many reports of steps are missing."""
+        return sum(self.worlds[step] - n for step, n in self.n_told.items())
 
 
 def alone(n, epochs, batches):

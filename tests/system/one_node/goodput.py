@@ -11,7 +11,7 @@ import unittest
 
 from ctl import TIMEOUT, await_running, ctl, status
 from harness import RANK, Job, main, run
-from recovery_job import RECOVERY_RANK, Ranks
+from recovery_job import RECOVERY_RANK, Endless, Ranks
 
 HANGER = os.environ["HANGER_PROGRAM"]
 STEPPER = os.environ["STEPPER_PROGRAM"]
@@ -59,10 +59,12 @@ class Goodput(unittest.TestCase):
         self.assertEqual(self.of_generations[0]["now"], "restart")
 
     def test_a_replaced_rank_costs_recovery(self):
-        with Job("-n", "2", "--max-restarts", "1", *self.words, RECOVERY_RANK, "1", "60", "5") as job:
+        with Endless("-n", "2", "--max-restarts", "1", *self.words, RECOVERY_RANK, "1000000", "20", "5") as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.steps) > 10 and len(ranks.pids) == 2)
             ranks.kill(1)
+            ranks.hear_until(lambda: ranks.generation == 1)
+            job.end_training()
             ranks.hear_all()
             code, _, err = job.end()
         self.assertEqual(code, 0, err)

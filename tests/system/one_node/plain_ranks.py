@@ -8,33 +8,36 @@ import unittest
 
 from ctl import status
 from harness import DEADLINE_S, Job, await_true
-from recovery_job import Ranks
+from recovery_job import Endless, Ranks
 
 PLAIN_RANK = os.environ["PLAIN_RANK"]
-N_STEPS, STEP_MS = 400, "2"
+STEP_MS = "2"
+
+
+def alone(n_steps):
+    """The steps of a run in which nothing happens."""
+    with Job("-n", "3", PLAIN_RANK, str(n_steps), "0") as job:
+        steps = Ranks(job).hear_all()
+        assert job.process.wait(DEADLINE_S) == 0
+        return steps
 
 
 class Steps(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        with Job("-n", "3", PLAIN_RANK, str(N_STEPS), "0") as job:
-            cls.expected = Ranks(job).hear_all()
-            assert job.process.wait(DEADLINE_S) == 0
-
     def begin(self, *words):
-        return Job("-n", "3", "--max-restarts", "9", *words, PLAIN_RANK, str(N_STEPS), STEP_MS)
+        return Endless("-n", "3", *words, PLAIN_RANK, "1000000", STEP_MS)
 
     def check_end(self, job, ranks):
+        job.end_training()
         steps = ranks.hear_all()
         code, _, err = job.end()
         self.assertEqual(code, 0, err)
-        self.assertEqual(steps, self.expected)
+        self.assertEqual(steps, alone(max(steps)))
         self.assertEqual(job.processes(), [])
         return err.decode()
 
     def test_a_replacement_continues_with_the_step_of_the_survivors(self):
         for victim in 0, 2:
-            with self.subTest(victim), self.begin() as job:
+            with self.subTest(victim), self.begin("--max-restarts", "9") as job:
                 ranks = Ranks(job)
                 ranks.hear_until(lambda: len(ranks.steps) > 10 and len(ranks.pids) == 3)
                 before = dict(ranks.pids)
@@ -44,7 +47,7 @@ class Steps(unittest.TestCase):
                 self.check_end(job, ranks)
 
     def test_a_standby_waits_once_a_step_is_done_and_takes_over(self):
-        with self.begin("--standby", "1") as job:
+        with self.begin("--max-restarts", "9", "--standby", "1") as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 3)
             found = set()
@@ -70,14 +73,15 @@ class Steps(unittest.TestCase):
             self.check_end(job, ranks)
 
     def test_a_rank_that_hangs_after_some_steps_is_found_and_replaced(self):
-        with Job("-n", "3", "--max-restarts", "1", "--hang-timeout", "2s", PLAIN_RANK, str(N_STEPS), STEP_MS, "20") as job:
+        with Endless("-n", "3", "--max-restarts", "1", "--hang-timeout", "2s", PLAIN_RANK, "1000000", STEP_MS, "20") as job:
             ranks = Ranks(job)
+            ranks.hear_until(lambda: ranks.generation == 1)
             err = self.check_end(job, ranks)
             self.assertIn("ddprun: warning: rank 1 hangs", err)
             self.assertEqual(ranks.generation, 1)
 
     def test_steps_count_as_progress_for_restarts(self):
-        with Job("-n", "3", "--max-restarts", "1", "--restart-after-progress", PLAIN_RANK, str(N_STEPS), STEP_MS) as job:
+        with self.begin("--max-restarts", "1", "--restart-after-progress") as job:
             ranks = Ranks(job)
             for generation in range(3):
                 ranks.hear_until(lambda g=generation: ranks.generation == g and len(ranks.pids) == 3)

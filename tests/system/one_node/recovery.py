@@ -13,21 +13,23 @@ import unittest
 
 from ctl import status
 from harness import Job, await_true
-from recovery_job import RECOVERY_RANK, STEP_MS, Ranks, alone
+from recovery_job import RECOVERY_RANK, STEP_MS, Endless, Ranks, alone
 
 PTRACE_SEIZE = 0x4206
+BATCHES = 40
 
 
 class Replaced(unittest.TestCase):
-    def begin(self, *words, n=2, epochs=2, batches=40):
-        self.expected = alone(n, epochs, batches)
-        return Job("-n", str(n), *words, RECOVERY_RANK, str(epochs), str(batches), STEP_MS)
+    def begin(self, *words, n=2):
+        self.n = n
+        return Endless("-n", str(n), *words, RECOVERY_RANK, "1000000", str(BATCHES), STEP_MS)
 
     def check_end(self, job, ranks, n_starts):
+        job.end_training()
         steps = ranks.hear_all()
         code, _, err = job.end()
         self.assertEqual(code, 0, err)
-        self.assertEqual(steps, self.expected)  # no step is missing, and none was made in two ways
+        self.assertEqual(steps, alone(self.n, max(steps) // BATCHES, BATCHES))  # no step is missing, and none was made in two ways
         self.assertEqual(len(ranks.started), n_starts)
         self.assertEqual(job.processes(), [])
         return err.decode()
@@ -81,38 +83,36 @@ class Replaced(unittest.TestCase):
 
     def test_with_shrink_the_others_continue_without_a_killed_rank(self):
         n_samples, batch = 300, 3
-        with tempfile.TemporaryDirectory() as folder:
-            until = os.path.join(folder, "until")
-            with Job("-n", "4", "--max-restarts", "5", "--on-failure", "shrink", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", str(n_samples),
-                     env={"RECOVERY_UNTIL": until}) as job:
-                ranks = Ranks(job)
-                ranks.hear_until(lambda: len(ranks.pids) == 4)
-                before = set(ranks.pids.values())
-                for generation, victim in enumerate((1, 0, 1), 1):
-                    before.remove(ranks.pids[victim])
-                    os.kill(ranks.pids[victim], signal.SIGKILL)
-                    ranks.hear_until(lambda: ranks.generation == generation)
-                    ranks.pids = {}
-                    ranks.hear_until(lambda: len(ranks.pids) == 4 - generation)
-                    self.assertEqual(set(ranks.pids.values()), before)
-                    self.assertEqual(sorted(ranks.pids), list(range(4 - generation)))
-                    (now,) = status(job)  # each process has its own progress, the dead have none
-                    self.assertEqual({r["pid"] for r in now["ranks"] if r["steps"] is not None}, before)
-                    self.assertEqual(now["world"], 4 - generation)
-                with open(until, "w"):
-                    pass
-                steps = ranks.hear_all()
-                code, _, err = job.end()
-                self.assertEqual(code, 0, err)
-                self.assertEqual(sorted(steps), list(range(1, max(steps) + 1)))
-                self.assertEqual({len(results) for results in steps.values()}, {1})
-                self.assertEqual(len(ranks.started), 4)
-                n_epochs = round(len(ranks.took) / n_samples)
-                times = [ranks.took.count(i) for i in range(n_samples)]
-                self.assertLessEqual(sum(max(0, n_epochs - n) for n in times), 3 * batch)  # the dead ranks could not report
-                self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), 4 * n_epochs)  # filled up
-                self.assertIn(b"continuing without it, restart 3 of 5", err)
-                self.assertEqual(job.processes(), [])
+        with Endless("-n", "4", "--max-restarts", "5", "--on-failure", "shrink", RECOVERY_RANK, "1000000", "40", STEP_MS, "0",
+                     str(n_samples)) as job:
+            ranks = Ranks(job)
+            ranks.hear_until(lambda: len(ranks.pids) == 4)
+            before = set(ranks.pids.values())
+            for generation, victim in enumerate((1, 0, 1), 1):
+                before.remove(ranks.pids[victim])
+                os.kill(ranks.pids[victim], signal.SIGKILL)
+                ranks.hear_until(lambda: ranks.generation == generation)
+                ranks.pids = {}
+                ranks.hear_until(lambda: len(ranks.pids) == 4 - generation)
+                self.assertEqual(set(ranks.pids.values()), before)
+                self.assertEqual(sorted(ranks.pids), list(range(4 - generation)))
+                (now,) = status(job)  # each process has its own progress, the dead have none
+                self.assertEqual({r["pid"] for r in now["ranks"] if r["steps"] is not None}, before)
+                self.assertEqual(now["world"], 4 - generation)
+            job.end_training()
+            steps = ranks.hear_all()
+            code, _, err = job.end()
+            self.assertEqual(code, 0, err)
+            self.assertEqual(sorted(steps), list(range(1, max(steps) + 1)))
+            self.assertEqual({len(results) for results in steps.values()}, {1})
+            self.assertEqual(len(ranks.started), 4)
+            n_epochs = round(len(ranks.took) / n_samples)
+            times = [ranks.took.count(i) for i in range(n_samples)]
+            # a rank that died, or that received the state of a step which others had completed, did not report its samples
+            self.assertLessEqual(sum(max(0, n_epochs - n) for n in times), ranks.n_silent() * batch)
+            self.assertLessEqual(sum(max(0, n - n_epochs) for n in times), 4 * n_epochs)  # filled up
+            self.assertIn(b"continuing without it, restart 3 of 5", err)
+            self.assertEqual(job.processes(), [])
 
     def test_no_rank_waits_until_the_dead_rank_is_reaped(self):
         for word in "replace", "shrink":
@@ -151,20 +151,17 @@ class Replaced(unittest.TestCase):
     def test_batches_that_were_read_ahead_are_used_once(self):
         draw = random.Random(5)
         n = 3 * 40 * 2 - 1
-        with tempfile.TemporaryDirectory() as folder:
-            path, until = os.path.join(folder, "samples"), os.path.join(folder, "until")
-            with open(path, "wb") as f:
-                f.write(bytes((0, 0, 8, 1)) + n.to_bytes(4, "big") + bytes(n))
-            with Job("-n", "2", "--max-restarts", "10", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", "0", path,
-                     env={"RECOVERY_UNTIL": until}) as job:
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(bytes((0, 0, 8, 1)) + n.to_bytes(4, "big") + bytes(n))
+            f.flush()
+            with Endless("-n", "2", "--max-restarts", "10", RECOVERY_RANK, "1000000", "40", STEP_MS, "0", "0", f.name) as job:
                 ranks = Ranks(job)
                 for generation in range(10):
                     seen = len(ranks.steps)
                     ranks.hear_until(lambda: ranks.generation == generation and len(ranks.steps) > seen + 2 and len(ranks.pids) == 2)
                     ranks.kill(draw.randrange(2))
                 ranks.hear_until(lambda: ranks.generation == 10)
-                with open(until, "w"):
-                    pass
+                job.end_training()
                 steps = ranks.hear_all()
                 code, _, err = job.end()
                 self.assertEqual(code, 0, err)
@@ -173,7 +170,7 @@ class Replaced(unittest.TestCase):
 
     def test_many_deaths_in_a_row_lose_no_step(self):
         draw = random.Random(1)
-        with self.begin("--max-restarts", "20", n=3, epochs=3, batches=60) as job:
+        with self.begin("--max-restarts", "20", n=3) as job:
             ranks = Ranks(job)
             for generation in range(20):
                 seen = len(ranks.steps)
@@ -183,7 +180,7 @@ class Replaced(unittest.TestCase):
 
     def test_a_death_during_a_replacement_is_also_recovered(self):
         draw = random.Random(2)
-        with self.begin("--max-restarts", "40", n=4, epochs=3, batches=60) as job:
+        with self.begin("--max-restarts", "40", n=4) as job:
             ranks = Ranks(job)
             for _ in range(8):
                 seen = len(ranks.steps)
@@ -213,22 +210,26 @@ class Replaced(unittest.TestCase):
                 ranks = Ranks(job)
                 ranks.hear_until(lambda: len(ranks.pids) == 2)
                 os.kill(ranks.pids[1], signal.SIGKILL)
+                if word == "restart":
+                    ranks.hear_until(lambda: ranks.generation == 1)
+                    job.end_training()
                 ranks.hear_all()
                 self.assertEqual(job.end()[0], code)
                 self.assertEqual(len(ranks.started), n_starts)
 
     def test_a_survivor_that_does_not_answer_restarts_all_ranks(self):
-        with self.begin("--max-restarts", "2", "--recovery-timeout", "1s", "--shutdown-timeout", "100ms", n=3) as job:
+        with self.begin("--max-restarts", "2", "--recovery-timeout", "2s", "--shutdown-timeout", "100ms", n=3) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 3)
             os.kill(ranks.pids[2], signal.SIGSTOP)
             os.kill(ranks.pids[0], signal.SIGKILL)
             ranks.hear_until(lambda: ranks.generation == 2)
+            job.end_training()
             ranks.hear_all()
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual(len(ranks.started), 3 + 1 + 3)
-            self.assertIn(b"timed out after 1 s waiting for rank 2 to join its peers (--recovery-timeout); stopping all ranks", err)
+            self.assertIn(b"timed out after 2 s waiting for rank 2 to join its peers (--recovery-timeout); stopping all ranks", err)
 
     def test_the_events_show_the_recovery(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +245,7 @@ class Replaced(unittest.TestCase):
         self.assertEqual(told[2:5], [("rank_exit", 0, 1), ("replace", 1, 1), ("rank_start", 1, 1)])
 
     def test_a_signal_ends_a_job_in_which_a_rank_was_replaced(self):
-        with self.begin("--max-restarts", "3", epochs=200) as job:
+        with self.begin("--max-restarts", "3") as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 2)
             os.kill(ranks.pids[1], signal.SIGKILL)

@@ -9,7 +9,9 @@ import tempfile
 import unittest
 
 from harness import RANK, Job, await_true, run
-from recovery_job import RECOVERY_RANK, STEP_MS, Ranks, alone
+from recovery_job import RECOVERY_RANK, STEP_MS, Endless, Ranks, alone
+
+BATCHES = 60
 
 
 def programs_of(job):
@@ -25,20 +27,20 @@ def programs_of(job):
 
 
 class Standby(unittest.TestCase):
-    def begin(self, n, *words, standbys=1, epochs=3, batches=60):
-        self.expected = alone(n, epochs, batches)
-        return Job("-n", str(n), "--max-restarts", "9", "--standby", str(standbys), *words, RECOVERY_RANK, str(epochs), str(batches),
-                   STEP_MS)
+    def begin(self, n, *words):
+        self.n = n
+        return Endless("-n", str(n), "--max-restarts", "9", "--standby", "1", *words, RECOVERY_RANK, "1000000", str(BATCHES), STEP_MS)
 
     def check_end(self, job, ranks):
+        job.end_training()
         steps = ranks.hear_all()
         code, _, err = job.end()
         self.assertEqual(code, 0, err)
-        self.assertEqual(steps, self.expected)
+        self.assertEqual(steps, alone(self.n, max(steps) // BATCHES, BATCHES))
         self.assertEqual(job.processes(), [])
 
     def await_standbys(self, job, ranks, n):
-        """-> their pids. The ranks continue meanwhile: what they write fits into the pipe."""
+        """-> their pids. The ranks continue meanwhile, until their pipe is full."""
         found = set()
 
         def are_there():
@@ -124,7 +126,7 @@ class Standby(unittest.TestCase):
             self.assertEqual(job.processes(), [])
 
     def test_restarted_ranks_get_a_new_standby(self):
-        with self.begin(2, "--recovery-timeout", "300ms", "--shutdown-timeout", "200ms") as job:
+        with self.begin(2, "--recovery-timeout", "2s", "--shutdown-timeout", "200ms") as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.pids) == 2)
             old, = self.await_standbys(job, ranks, 1)
@@ -139,6 +141,7 @@ class Standby(unittest.TestCase):
             os.kill(victim, signal.SIGKILL)
             ranks.hear_until(lambda: ranks.pids[1] != victim)
             self.assertEqual(ranks.pids[1], standby)
+            job.end_training()
             ranks.hear_all()
             self.assertEqual(job.end()[0], 0)
 
