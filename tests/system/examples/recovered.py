@@ -8,13 +8,14 @@ import glob
 import os
 import random
 import re
+import select
 import signal
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../lib"))
-from harness import Job  # noqa: E402
+from harness import DEADLINE_S, Job, await_true, is_gone  # noqa: E402
 
 EXAMPLE = os.environ["EXAMPLE"]
 IS_MNIST = "mnist" in os.path.basename(EXAMPLE)
@@ -22,6 +23,7 @@ KILLS = int(os.environ.get("KILLS", "10"))
 OPTIONS = os.environ.get("EXAMPLE_OPTIONS", "").split()
 RANKS = 4
 STEPS = 40 + 8 * KILLS
+APART = 4  # steps from one kill to the next: after them all ranks are in a step again
 STEP = re.compile(rb"step (\d+):?  ?loss ([\d.e+-]+)")
 
 
@@ -47,29 +49,51 @@ def read_network(network):
         return f.read()
 
 
+class Losses:
+    """What a job prints, read as far as it is printed: what is done next does not refer to steps of the past."""
+
+    def __init__(self, job):
+        self.fd, self.rest = job.process.stdout.fileno(), b""
+        self.of_step = {}  # as texts
+
+    def read(self, wait_s):
+        """False: it is the end."""
+        while select.select([self.fd], [], [], wait_s)[0]:
+            some = os.read(self.fd, 65536)
+            if not some:
+                return False
+            *lines, self.rest = (self.rest + some).split(b"\n")
+            for found in filter(None, map(STEP.match, lines)):
+                assert int(found[1]) not in self.of_step, found[0]
+                self.of_step[int(found[1])] = found[2]
+            wait_s = 0
+        return True
+
+    def last(self):
+        return max(self.of_step, default=0)
+
+
 class Recovered(unittest.TestCase):
     def train(self, folder, name, n_kills, *words):
         """-> {step: its loss, as text}, the network"""
         draw = random.Random(3)
         network = os.path.join(folder, name)
-        losses = {}
         with Job("-n", str(RANKS), "--max-restarts", str(n_kills), *words, *words_of(folder, network)) as job:
-            for line in job.process.stdout:
-                found = STEP.match(line)
-                if not found:
+            losses, kill_at = Losses(job), APART
+            while losses.read(DEADLINE_S):
+                if n_kills == 0 or losses.last() < kill_at:
                     continue
-                step = int(found[1])
-                self.assertNotIn(step, losses)
-                losses[step] = found[2]
-                if n_kills > 0 and step % 8 == 0:
-                    pids = job.named(os.path.basename(EXAMPLE))
-                    if len(pids) == RANKS:
-                        os.kill(draw.choice(pids), signal.SIGKILL)
-                        n_kills -= 1
+                pids = job.named(os.path.basename(EXAMPLE))
+                if len(pids) == RANKS:
+                    victim = draw.choice(pids)
+                    os.kill(victim, signal.SIGKILL)
+                    await_true(lambda pid=victim: is_gone(pid))
+                    losses.read(0)
+                    n_kills, kill_at = n_kills - 1, losses.last() + APART
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual(n_kills, 0)
-            return losses, read_network(network), err.decode()
+            return losses.of_step, read_network(network), err.decode()
 
     def test_the_network_is_the_same_bit_by_bit(self):
         with tempfile.TemporaryDirectory() as folder:
