@@ -47,17 +47,25 @@ class Plan:
         for at, where, ranks in self.kills:
             rank = int(os.environ.get("RANK", "0"))
             if (at, where) == (step, place) and rank in ranks:
-                marks = [os.path.join(self.marks, f"{at}-{where}-{r}") for r in ranks]
                 try:
-                    os.close(os.open(marks[ranks.index(rank)], os.O_CREAT | os.O_EXCL))
+                    os.close(os.open(self.mark(at, where, rank), os.O_CREAT | os.O_EXCL))
                 except FileExistsError:
                     continue
                 if where == "stuck":
                     torch.futures.Future().wait()
-                deadline = time.monotonic() + 60
-                while not all(map(os.path.exists, marks)) and time.monotonic() < deadline:
-                    time.sleep(0.001)  # the first death alone could keep the others from the place
+                # a death could keep the others from their place: those that die here too, and those that get stuck in this step
+                self.await_marks(lambda t, w: t == step and w in (place, "stuck"))
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def mark(self, step, place, rank):
+        return os.path.join(self.marks, f"{step}-{place}-{rank}")
+
+    def await_marks(self, is_meant):
+        """Until all ranks have come to these places."""
+        marks = [self.mark(at, where, rank) for at, where, ranks in self.kills if is_meant(at, where) for rank in ranks]
+        deadline = time.monotonic() + 60
+        while not all(map(os.path.exists, marks)) and time.monotonic() < deadline:
+            time.sleep(0.001)
 
 
 def parse():
@@ -134,6 +142,7 @@ class Trainer:
     def report(self, state, taken):
         now = time.monotonic()
         if self.args.raise_at == state.step and dist.get_rank() == 1:
+            self.plan.await_marks(lambda step, _: step < state.step)
             raise RuntimeError("an error of the program's own")
         digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in state.model.parameters())).hexdigest()[:16]
         line = (f"step {state.step} {digest} generation {state.generation} pid {os.getpid()} rank {dist.get_rank()} world "
