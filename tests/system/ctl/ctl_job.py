@@ -228,6 +228,7 @@ class OtherUsers(unittest.TestCase):
         self.addCleanup(job.wait)
         self.addCleanup(job.kill)
         await_true(lambda: (name, user) in self.listed("-a"))
+        await_true(lambda: f"job {name}: running" in self.ctl("status", str(job.pid))[1])
         return job
 
     def test_root_sees_and_stops_a_job_of_another_user(self):

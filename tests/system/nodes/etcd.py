@@ -55,8 +55,14 @@ class Party(PartyBase):
         return None
 
     def await_leader(self, but=None):
-        await_true(lambda: self.leader() not in (None, but), lambda: "nobody leads", 2 * DEADLINE_S)
-        return self.leader()
+        found = []
+
+        def is_found():
+            found[:] = [self.leader()]
+            return found[0] not in (None, but)
+
+        await_true(is_found, lambda: "no node leads", 2 * DEADLINE_S)
+        return found[0]
 
     def finish(self, code=0):
         """All exit with 0, and leave nothing at etcd."""
@@ -121,8 +127,9 @@ class Takeover(unittest.TestCase):
                 ranks = dict(party.told)
                 party.kill(old)
                 names.remove(old)
-                self.assertIn(party.await_leader(but=old), names)
-                party.nodes[party.leader()].read_until("its ddprun, which hosted the coordinator, has ended")
+                new = party.await_leader(but=old)
+                self.assertIn(new, names)
+                party.nodes[new].read_until("its ddprun, which hosted the coordinator, has ended")
                 names += party.start(1)
                 party.hear(ranks[names[0]].generation + 1, names)
             party.finish()

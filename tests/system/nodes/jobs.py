@@ -266,7 +266,7 @@ class Faults(unittest.TestCase):
 
     def test_a_guest_that_stalls_is_closed(self):
         for sent, said in ((b"", "timed out waiting for the peer's answer to the handshake"), (struct.pack("<I", 100) + b"x", "timed out waiting for the rest of a frame")):
-            with jobs_daemon("--mid-frame-timeout", "100ms") as daemon, Guest(daemon) as guest:
+            with jobs_daemon("--mid-frame-timeout", "1s") as daemon, Guest(daemon) as guest:
                 if sent:
                     guest.greet()
                     guest.socket.sendall(sent)
@@ -288,7 +288,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual(daemon.metric("nodes_refused_total"), 1)
 
     def test_the_daemon_is_killed(self):
-        with jobs_daemon("--lease", "500ms") as daemon, \
+        with jobs_daemon("--lease", "2s") as daemon, \
                 Node(*at(daemon, "job7"), RANK, *UP) as a, Node(*at(daemon, "job7"), RANK, *UP) as b:
             a.hear(1)
             b.hear(1)

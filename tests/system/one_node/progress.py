@@ -60,7 +60,7 @@ class Shown(unittest.TestCase):
         self.assertEqual(err.count("DDP_PROGRESS_FD"), 1, err)
 
     def test_the_pace_names_the_rank_that_waits_least(self):
-        script = sh('test $RANK = 1 && wait=0 || wait=90', "n=0",
+        script = sh('test $RANK = 1 && wait=0 || wait=10000', "n=0",  # however long a step takes, it is all of it
                     'while test ! -e $UNTIL; do n=$((n + 1)); echo "step $n wait_ms $wait" >&$DDP_PROGRESS_FD; sleep 0.1; done')
         with tempfile.TemporaryDirectory() as folder:
             until, events = os.path.join(folder, "until"), os.path.join(folder, "events")
@@ -106,7 +106,7 @@ class Hangs(unittest.TestCase):
         """Rank 0 alone reports them, and no rank writes anything."""
         script = sh("test $RANK != 0 || for n in $(seq 1 30); do", 'echo "step $n" >&$DDP_PROGRESS_FD; sleep 0.1', "done",
                     "test $RANK = 0 || sleep 3")
-        code, _, err = run("-n", "2", "--hang-timeout", "1s", *script)
+        code, _, err = run("-n", "2", "--hang-timeout", f"{TIMEOUT_MS}ms", *script)
         self.assertEqual((code, err), (0, ""))
 
 

@@ -108,12 +108,11 @@ class Restarts(unittest.TestCase):
 
     def test_leftovers_of_old_ranks_are_removed_first(self):
         with Job("--max-restarts", "1", "-n", "1", "--shutdown-timeout", "20ms", RANK, "ignore", "15", "daemon",
-                 "tell", "up", "wait") as job:
+                 "pid", "wait") as job:
             heard = job.hear(2)
-            daemon = int(next(line for line in heard if "daemon" in line).split()[2])
-            rank = next(pid for pid in job.processes() if pid not in (daemon, job.process.pid, job.spawner()))
+            daemon, rank = (int(next(line for line in heard if what in line).split()[2]) for what in ("daemon", "pid"))
             os.kill(rank, signal.SIGKILL)
-            heard = job.hear(2)
+            job.hear(2)
             self.assertFalse(os.path.exists(f"/proc/{daemon}"))
             # the sweep of the old generation must not continue in the new one; the daemon's parent may still be ending
             await_true(lambda: len(job.processes()) == 4)

@@ -53,7 +53,8 @@ static int run_in_vain(int rank, void *arg)
 {
     const struct absence *absence = arg;
     struct ddp_group *g;
-    struct ddp_init_opts opts = {.start_timeout_ms = 400};
+    /* longer than a busy machine needs until the others have joined */
+    struct ddp_init_opts opts = {.start_timeout_ms = 2000};
     int rc = ddp_init(&opts, &g);
     RANK_CHECK(rank, rc == DDP_ETIMEOUT, "got %s", ddp_strerror(rc));
     RANK_CHECK(rank,
@@ -408,7 +409,7 @@ static int run_disagreement(int rank, void *arg)
     if (rank == 1)
         setenv("WORLD_SIZE", "3", 1);
     struct ddp_group *g;
-    struct ddp_init_opts opts = {.start_timeout_ms = 500};
+    struct ddp_init_opts opts = {.start_timeout_ms = 5000};
     RANK_CHECK(rank, ddp_init(&opts, &g) != DDP_OK, "joined");
     const char *text =
         "a rank expects 3 ranks on this node, but there are 2; check LOCAL_WORLD_SIZE";
