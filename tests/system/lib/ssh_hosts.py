@@ -83,7 +83,7 @@ class SshHosts:
         self.write("sshd_config", SSHD_CONFIG.format(dir=self.dir))
         hosts = "".join(f"Host {name}\n    HostName {self.address(i)}\n" for i, name in enumerate(self.names))
         self.write("ssh_config", hosts + "Host nowhere\n    HostName " + NETWORK + ".250\n" + SSH_CONFIG.format(dir=self.dir))
-        self.ssh = f"{SSH} -F {self.dir}/ssh_config -oBatchMode=yes -oConnectTimeout=5"
+        self.ssh = f"{SSH} -F {self.dir}/ssh_config -oBatchMode=yes -oConnectTimeout=30"
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         run("ip", "netns", "add", self.netns)
         run("ip", "-n", self.netns, "link", "set", "lo", "up")
