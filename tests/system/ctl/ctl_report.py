@@ -154,7 +154,7 @@ class InABrowser(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             events = os.path.join(folder, "events.jsonl")
             os.symlink(HANGER, os.path.join(folder, "digits"))  # no page shows where it was built
-            run("--events", events, "--rdzv-id", "digits", "--hang-timeout", "1s", "--max-restarts", "1",
+            run("--events", events, "--rdzv-id", "digits", "--hang-timeout", "2s", "--max-restarts", "1",
                 "--on-failure", "restart", "-n", "4", "./digits", "sleep", cwd=folder)
             page = os.path.join(folder, "page.html")
             self.assertEqual(report(events, "-o", page), (0, "", ""))
