@@ -43,10 +43,11 @@ class Perf(unittest.TestCase):
                 self.assertEqual(wrong, {None} if collective == "barrier" else {0}, collective)
 
     def test_every_type_and_operation_is_correct(self):
+        """Each type is summed up, and some have all operations: worker-runtime/arithmetic/reduce has all of all."""
         for dtype in ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "uint32", "int64",
                       "uint64"):
             for op in ("sum", "avg", "min", "max", "prod", "band", "bor"):
-                if "float" in dtype and op in ("band", "bor"):
+                if "float" in dtype and op in ("band", "bor") or op != "sum" and dtype not in ("float32", "bfloat16", "int32", "uint8"):
                     continue
                 rows = self.measured(PERF, "all_reduce", "--ranks", "2", "-b", "1000", "-e", "1000", "-d", dtype, "-o",
                                      op)

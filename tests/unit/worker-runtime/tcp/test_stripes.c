@@ -2,6 +2,7 @@
  * what happens next, and which lanes fail, and where. Both sides must get all their bytes, in
  * pieces reported in order. And frames that a peer must not send. */
 #include "tests/support/chance.h"
+#include "tests/support/often.h"
 #include "tests/support/suite.h"
 #include "worker-runtime/tcp/stripes.h"
 
@@ -59,7 +60,7 @@ static uint64_t pick(struct world *w, uint64_t n)
 static enum tcp_next piece_of(void *arg, bool is_out, unsigned p, size_t i, struct tcp_piece *ret)
 {
     struct side *s = arg;
-    ck_assert_uint_eq(p, 7);
+    OFTEN_CHECK(p == 7);
     if (i == PIECES)
         return TCP_END;
     if (i >= s->n_reported + (is_out ? LAG : WINDOW))
@@ -72,10 +73,10 @@ static enum tcp_next piece_of(void *arg, bool is_out, unsigned p, size_t i, stru
 static void on_piece(void *arg, unsigned p, size_t i)
 {
     struct side *s = arg;
-    ck_assert_uint_eq(p, 7);
-    ck_assert_uint_ge(i, s->n_reported);
+    OFTEN_CHECK(p == 7);
+    OFTEN_CHECK(i >= s->n_reported);
     for (size_t k = s->n_reported; k < i; k++)
-        ck_assert_uint_eq(s->bytes[0][k], 0);
+        OFTEN_CHECK(s->bytes[0][k] == 0);
     s->n_reported = i + 1;
 }
 
@@ -117,7 +118,7 @@ static void say(struct world *w, unsigned me, unsigned lane)
     struct packet packet;
     if (q->n >= QUEUE - 1 || stripes_say(s->stripes, lane, &packet.frame, &piece) != TCP_READY)
         return;
-    ck_assert_uint_le(piece.bytes, STRIPE_BYTES);
+    OFTEN_CHECK(piece.bytes <= STRIPE_BYTES);
     if (piece.bytes > 0)
         memcpy(packet.bytes, piece.at, piece.bytes);
     if (!q->is_cut)
@@ -139,13 +140,13 @@ static void hear(struct world *w, unsigned me, unsigned lane, bool breaks)
     if (q->n == 0 || !stripes_expects(s->stripes, lane) || (lane > 0 && !s->is_agreed))
         return;
     if (f->kind == FRAME_STRIPED) {
-        ck_assert_uint_eq(f->exchange, s->exchange);
+        OFTEN_CHECK(f->exchange == s->exchange);
         s->is_agreed = true;
     } else if (!s->is_agreed) {
-        ck_assert_int_eq(stripes_hear_lost(s->stripes, f), TCP_READY);
+        OFTEN_CHECK(stripes_hear_lost(s->stripes, f) == TCP_READY);
     } else {
         const int code = stripes_hear(s->stripes, lane, f, &piece);
-        ck_assert_msg(code >= 0, "frame of kind %u: %d", f->kind, code);
+        OFTEN_CHECK(code >= 0);
         if (code == TCP_LATER)
             return;
         if (piece.bytes > 0 && breaks) { /* in the middle of the bytes */
@@ -154,9 +155,9 @@ static void hear(struct world *w, unsigned me, unsigned lane, bool breaks)
             return;
         }
         if (piece.bytes > 0) {
-            ck_assert_uint_eq(piece.bytes, f->bytes);
+            OFTEN_CHECK(piece.bytes == f->bytes);
             memcpy(piece.at, q->packet[0].bytes, piece.bytes);
-            ck_assert_int_eq(stripes_heard(s->stripes, lane), 0);
+            OFTEN_CHECK(stripes_heard(s->stripes, lane) == 0);
         }
     }
     memmove(&q->packet[0], &q->packet[1], --q->n * sizeof q->packet[0]);
@@ -198,7 +199,7 @@ static void run_exchange(struct world *w, unsigned failures)
     for (int i = 0; i < 2; i++)
         w->side[i].has_opened = false;
     for (bool over = false; !over; steps++) {
-        ck_assert_msg(steps < STEPS_MOST, "exchange %u does not end", w->side[0].exchange);
+        OFTEN_CHECK(steps < STEPS_MOST); /* it ends */
         const unsigned me = (unsigned)pick(w, 2);
         if (!w->side[me].has_opened && (w->side[1 - me].has_opened || pick(w, 9) == 0))
             open_side(w, me);
