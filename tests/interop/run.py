@@ -32,7 +32,7 @@ with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts/torch-ve
     NEWEST = ".".join(pin.read().split(".")[:2])  # the newest PyTorch that is tested: the one of scripts/install-deps --interop
 VERSIONS = ["1.13", "2.1", "2.4", "2.11", NEWEST]
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))  # as scripts/check has it
-DEADLINE_S = 120 * PATIENCE
+DEADLINE_S = 240 * PATIENCE  # meson has 300
 HANG_S = 20 * PATIENCE  # three ranks import torch within it, unless the machine is busy
 SKIPPED = 77
 
