@@ -1,6 +1,5 @@
 #include "node_console.h"
 
-#include "console.h"
 #include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/ras_query.h"
 #include "launcher/diagnosis/stack.h"
@@ -18,6 +17,7 @@
 
 #include "common/error.h"
 #include "common/scope.h"
+#include "console/console.h"
 #include "console/job_request.h"
 
 #include <errno.h>

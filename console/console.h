@@ -5,8 +5,8 @@
  * others wait in the socket's queue; one that is silent for CONSOLE_IDLE_MS, or does not take its
  * answer for so long, is dropped; a line that is not a request is answered with an error; a line
  * longer than any request ends the connection. Only our own user and root are served. */
-#ifndef DDP_LAUNCHER_NODE_CONSOLE_H
-#define DDP_LAUNCHER_NODE_CONSOLE_H
+#ifndef DDP_CONSOLE_CONSOLE_H
+#define DDP_CONSOLE_CONSOLE_H
 
 #include <stdint.h>
 #include <uv.h>

@@ -1,9 +1,10 @@
 #include "console.h"
 
+#include "job_directory.h"
+#include "job_request.h"
+
 #include "common/error.h"
 #include "common/listener.h"
-#include "console/job_directory.h"
-#include "console/job_request.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,9 +1,9 @@
 /* The job's socket, over a real one: good clients, slow ones, and too many. */
 #include "common/error.h"
 #include "common/tree.h"
+#include "console/console.h"
 #include "console/job_directory.h"
 #include "console/job_request.h"
-#include "launcher/node/console.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
