@@ -2,12 +2,14 @@
 
 #include "common/duration.h"
 #include "common/escape.h"
+#include "common/scope.h"
 #include "history.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -333,34 +335,52 @@ static void print_steps(const struct history *h, const struct scale *s, FILE *ou
 
 /* --- Tables --- */
 
-static void print_failures(const struct history *h, FILE *out)
+static void print_failure(const struct history *h, const struct history_run *run, FILE *out)
 {
     char text[CO_DURATION_BYTES];
+    fprintf(out, "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td><td>",
+            duration(run->ended_s - h->first_s, text), run->generation, run->rank);
+    co_escape_html(run->host, out);
+    fprintf(out, "</td><td class=\"n\">%" PRId64 "</td><td>", run->pid);
+    if (run->signal[0] != '\0')
+        co_escape_html_printf(out, "killed by %s", run->signal);
+    else
+        fprintf(out, "exit status %d", run->code);
+    fprintf(out, "%s</td><td class=\"n\">%s</td></tr>\n",
+            run->fate == FATE_CONSEQUENCE ? " (peer lost)" : "",
+            duration(run->ended_s - run->begun_s, text));
+}
+
+/* Runs are in the order of their starts. */
+static int compare_ends(const void *a, const void *b)
+{
+    const struct history_run *one = *(const struct history_run *const *)a;
+    const struct history_run *other = *(const struct history_run *const *)b;
+    const int order = (one->ended_s > other->ended_s) - (one->ended_s < other->ended_s);
+    return order != 0 ? order : (one > other) - (one < other);
+}
+
+/* returns   0, -ENOMEM */
+static int print_failures(const struct history *h, FILE *out)
+{
     size_t n = 0;
-    for (size_t i = 0; i < h->n_runs && n < HISTORY_PAGE_LINES; i++) {
-        const struct history_run *run = &h->runs[i];
-        if (run->fate != FATE_FAILED && run->fate != FATE_CONSEQUENCE)
-            continue;
-        if (n++ == 0)
-            fputs("<h2>Failures</h2>\n<table id=\"failures\"><tr><th class=\"n\">time</th><th "
-                  "class=\"n\">generation</th><th class=\"n\">rank</th><th>host</th><th "
-                  "class=\"n\">pid</th><th>reason</th><th class=\"n\">uptime</th></tr>\n",
-                  out);
-        fprintf(out,
-                "<tr><td class=\"n\">%s</td><td class=\"n\">%d</td><td class=\"n\">%d</td><td>",
-                duration(run->ended_s - h->first_s, text), run->generation, run->rank);
-        co_escape_html(run->host, out);
-        fprintf(out, "</td><td class=\"n\">%" PRId64 "</td><td>", run->pid);
-        if (run->signal[0] != '\0')
-            co_escape_html_printf(out, "killed by %s", run->signal);
-        else
-            fprintf(out, "exit status %d", run->code);
-        fprintf(out, "%s</td><td class=\"n\">%s</td></tr>\n",
-                run->fate == FATE_CONSEQUENCE ? " (peer lost)" : "",
-                duration(run->ended_s - run->begun_s, text));
-    }
-    if (n > 0)
-        fputs("</table>\n", out);
+    co_autofree const struct history_run **failed = calloc(h->n_runs + 1, sizeof *failed);
+    if (failed == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < h->n_runs; i++)
+        if (h->runs[i].fate == FATE_FAILED || h->runs[i].fate == FATE_CONSEQUENCE)
+            failed[n++] = &h->runs[i];
+    if (n == 0)
+        return 0;
+    qsort(failed, n, sizeof *failed, compare_ends);
+    fputs("<h2>Failures</h2>\n<table id=\"failures\"><tr><th class=\"n\">time</th><th "
+          "class=\"n\">generation</th><th class=\"n\">rank</th><th>host</th><th "
+          "class=\"n\">pid</th><th>reason</th><th class=\"n\">uptime</th></tr>\n",
+          out);
+    for (size_t i = 0; i < n && i < HISTORY_PAGE_LINES; i++)
+        print_failure(h, failed[i], out);
+    fputs("</table>\n", out);
+    return 0;
 }
 
 static const char *node_of(const struct history_mark *m, char text[16])
@@ -438,7 +458,8 @@ int history_page_print(const struct history *h, const char *version,
     print_goodput(h, out);
     print_timeline(h, &s, out);
     print_steps(h, &s, out);
-    print_failures(h, out);
+    if (print_failures(h, out) < 0)
+        return -ENOMEM;
     print_marks(h, out);
     print_notes(h, out);
     fputs(live != NULL ? "<p class=\"note\">Made by ddprun " : "<p class=\"note\">Made by ddpctl ",

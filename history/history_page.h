@@ -27,7 +27,7 @@ struct history_live {
 /* h         after history_finish()
  * version   of this program
  * live      the page renews itself, by a script that it contains; NULL: the page of a file
- * returns   0; -EIO: out also has the error */
+ * returns   0; -ENOMEM; -EIO: out also has the error */
 int history_page_print(const struct history *h, const char *version,
                        const struct history_live *live, FILE *out);
 

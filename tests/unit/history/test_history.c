@@ -279,6 +279,25 @@ START_TEST(a_page_is_complete_and_loads_nothing_else)
 }
 END_TEST
 
+START_TEST(failures_are_shown_in_the_order_of_their_times)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        char text[64];
+        snprintf(text, sizeof text, "\"rank\":%d,\"pid\":%d", rank, 10 + rank);
+        event(0, "rank_start", 0, text);
+    }
+    event(2, "rank_exit", 0, "\"rank\":2,\"pid\":12,\"code\":7");
+    event(3, "rank_exit", 0, "\"rank\":0,\"pid\":10,\"code\":8");
+    event(3, "rank_exit", 0, "\"rank\":1,\"pid\":11,\"code\":9");
+    char *page = print();
+    const char *first = strstr(page, "exit status 7"), *second = strstr(page, "exit status 8"),
+               *third = strstr(page, "exit status 9");
+    ck_assert(first != NULL && second != NULL && third != NULL);
+    ck_assert(first < second && second < third);
+    free(page);
+}
+END_TEST
+
 static void print_now(void *arg, FILE *out)
 {
     fprintf(out, "<p>%s</p>\n", (const char *)arg);
@@ -417,6 +436,7 @@ TEST_SUITE(history)
     tcase_add_test(tc, node_events_have_texts);
     tcase_add_test(tc, many_runs_and_stops_are_read);
     tcase_add_test(tc, a_page_is_complete_and_loads_nothing_else);
+    tcase_add_test(tc, failures_are_shown_in_the_order_of_their_times);
     tcase_add_test(tc, the_page_of_a_running_job_can_be_made_again_and_again);
     tcase_add_test(tc, the_goodput_is_that_of_the_first_node_and_of_the_last_event);
     tcase_add_test(tc, no_text_leaves_its_element);
