@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -86,7 +87,8 @@ class Pages(unittest.TestCase):
             page = get(port, "/")[2]
         self.assertRegex(page, r"(?s)Last lines of rank 1, which failed in generation 0.*<pre id=\"tail\">it &lt;broke&gt;\n</pre>")
 
-    def test_steps_are_in_the_metrics(self):
+    def metrics_after_a_recovery(self):
+        """A page with all kinds of metrics: steps, and a rank that was replaced."""
         with tempfile.TemporaryDirectory() as folder:
             until = os.path.join(folder, "until")
             with Job("--http", "0", "-n", "2", "--max-restarts", "1", RECOVERY_RANK, "1000000", "40", "5", env={"RECOVERY_UNTIL": until}) as job:
@@ -95,16 +97,26 @@ class Pages(unittest.TestCase):
                 ranks.hear_until(lambda: len(ranks.steps) > 20 and len(ranks.pids) == 2)
                 ranks.kill(1)
                 ranks.hear_until(lambda: ranks.generation == 1 and len(ranks.pids) == 2)
-                metrics = prometheus.parse(get(port, "/metrics")[2])
+                page = get(port, "/metrics")[2]
                 with open(until, "w"):
                     pass
                 ranks.hear_all()
                 self.assertEqual(job.end()[0], 0)
+        return page
+
+    def test_steps_are_in_the_metrics(self):
+        metrics = prometheus.parse(self.metrics_after_a_recovery())
         self.assertGreater(metrics["ddprun_steps"][2][()], 20)
         self.assertEqual(metrics["ddprun_steps_reported"][2][()], 1)
         self.assertGreater(metrics["ddprun_job_seconds"][2][(("cause", "recovery"),)], 0)
         self.assertEqual(metrics["ddprun_rank_restarts_total"][2], {(("rank", "0"),): 0, (("rank", "1"),): 1})
         self.assertIn("ddprun_last_step_age_seconds", metrics)
+
+    @unittest.skipIf(shutil.which("promtool") is None, "promtool is not installed (Debian's package prometheus)")
+    def test_promtool_accepts_the_metrics(self):
+        done = subprocess.run(["promtool", "check", "metrics"], input=self.metrics_after_a_recovery(), text=True, capture_output=True,
+                              timeout=DEADLINE_S, check=False)
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
 
 
 class Limits(unittest.TestCase):
