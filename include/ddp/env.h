@@ -43,6 +43,9 @@
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
 #define DDP_ENV_WARM                                                                               \
     "DDP_WARM" /* with --warm, for the bootstrap, which removes it: no script sees it */
+#define DDP_ENV_WORKER_SERVER                                                                      \
+    "DDP_WORKER_SERVER" /* with --worker-server, for what Python runs before the script: the
+                           directory of the sockets */
 #define DDP_ENV_NUMA_NODES                                                                         \
     "DDP_NUMA_NODES" /* the memory node that each rank of this node is bound to, in their order:
                         "0,0,1,1"; -1: none, or several. Set if ranks are bound */

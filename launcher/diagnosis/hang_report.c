@@ -124,10 +124,12 @@ static void add_silent(struct out *o, const struct hang_finding *f, struct rank_
 {
     add_text(o, "no rank made progress for ");
     add_time(o, f->still_ms);
+    static const char *const odds[] = {
+        [HANG_RUNS] = "is the only one running",
+        [HANG_SLEEPS] = "sleeps where no other rank does",
+        [HANG_LAGS] = "has not called a collective of torch that others wait in"};
     if (f->odd != HANG_NOT_ODD)
-        add_text(o, "; rank %d %s", rank_number(numbers, f->rank),
-                 f->odd == HANG_RUNS ? "is the only one running"
-                                     : "sleeps where no other rank does");
+        add_text(o, "; rank %d %s", rank_number(numbers, f->rank), odds[f->odd]);
     if (f->has_steps && f->steps < f->most_steps)
         add_text(o, "; rank %d has completed %llu steps, others %llu",
                  rank_number(numbers, f->rank), (unsigned long long)f->steps,

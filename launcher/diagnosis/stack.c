@@ -6,7 +6,9 @@
 
 #include "hang_report.h"
 #include "launcher/platform/json_value.h"
+#include "launcher/torch/torch_trace.h"
 
+#include "common/scope.h"
 #include "segments/call_kind.h"
 
 #include <inttypes.h>
@@ -17,6 +19,7 @@
 void stack_fini(struct stack *s)
 {
     free(s->text);
+    free(s->trace);
     *s = (struct stack){0};
 }
 
@@ -114,6 +117,11 @@ void stack_print(const struct stack *s, FILE *out)
         fprintf(out, "; process %d traces it", s->where.tracer);
     fputc('\n', out);
     print_calls(s, out);
+    if (s->trace != NULL && s->trace->n > 0) {
+        fputs("  torch:", out);
+        torch_trace_print(s->trace, out);
+        fputc('\n', out);
+    }
     if (s->text != NULL)
         print_lines(s->text, "  ", out);
     if (s->where.kernel[0] != '\0' && s->text == NULL) {
@@ -179,7 +187,8 @@ json_t *stack_json_make(const struct stack *s)
     static const char *const sources[] = {[STACK_NONE] = "",
                                           [STACK_SIGNAL] = "signal",
                                           [STACK_PY_SPY] = "py-spy",
-                                          [STACK_GDB] = "gdb"};
+                                          [STACK_GDB] = "gdb",
+                                          [STACK_TORCH] = "torch"};
     const struct progress *p = &s->progress;
     if (!s->is_there)
         return json_pack("{s:i,s:i,s:n}", "rank", s->rank, "pid", (int)s->pid, "state");
@@ -191,6 +200,8 @@ json_t *stack_json_make(const struct stack *s)
                         json_value_number(s->has_progress, (int64_t)(p->steps_before + p->steps)));
     json_object_set_new(all, "calls",
                         s->has_progress && !p->only_steps ? make_calls(p) : json_null());
+    json_object_set_new(all, "torch_calls",
+                        s->trace != NULL ? torch_trace_json_make(s->trace) : json_null());
     return all;
 }
 
@@ -271,10 +282,33 @@ static void print_ranks(const struct stack *list, int n, const struct rank_statu
         fprintf(out, " and %d more", n_all - n_done);
 }
 
+/* returns   to free(); NULL: out of memory */
+static struct torch_rank *list_traces(const struct stack *list, int n)
+{
+    struct torch_rank *ranks = calloc((size_t)n + 1, sizeof *ranks);
+    for (int i = 0; ranks != NULL && i < n; i++)
+        ranks[i] = (struct torch_rank){.rank = list[i].rank, .trace = list[i].trace};
+    return ranks;
+}
+
+int stack_find_missing(const struct stack *list, int n)
+{
+    co_autofree struct torch_rank *ranks = list_traces(list, n);
+    return ranks != NULL ? torch_trace_find_missing(ranks, n) : -1;
+}
+
+void stack_print_missing_in_torch(const struct stack *list, int n, FILE *out)
+{
+    co_autofree struct torch_rank *ranks = list_traces(list, n);
+    if (ranks != NULL)
+        torch_trace_print_missing(ranks, n, out);
+}
+
 void stack_print_missing(const struct stack *list, int n, FILE *out)
 {
     char text[HANG_CALL_BYTES];
     const struct rank_status_call *call = find_call(list, n);
+    stack_print_missing_in_torch(list, n, out);
     int n_missing = call != NULL ? count_ranks(list, n, call, is_missing_in) : 0;
     if (n_missing == 0)
         return;

@@ -1,7 +1,7 @@
-/* Where all ranks are. stacks_begin() reads /proc and starts a timer; continue_stacks() then sends
- * signals, looks at what the ranks write until all are quiet (read_target()), runs tools, the next
- * one when one has ended, waits for the dumps that torch writes and for the answer of NCCL
- * meanwhile, and calls on_done().
+/* Where all ranks are. stacks_begin() reads /proc and starts a timer; continue_stacks() then asks
+ * torch's worker servers (ask_servers()), sends signals, looks at what the ranks write until all
+ * are quiet (read_target()), runs tools, the next one when one has ended, waits for the dumps that
+ * torch writes and for the answer of NCCL meanwhile, and calls on_done().
  * The second part runs one tool: stack_tool_begin(). Read continue_stacks() first.
  *
  * Invariant: all of it begins with the timer, so that on_done() is never called from within
@@ -10,6 +10,7 @@
 
 #include "flight_recorder.h"
 #include "launcher/stdio/output.h"
+#include "launcher/torch/torch_query.h"
 #include "ras_query.h"
 
 #include "common/buf.h"
@@ -31,6 +32,7 @@
 enum {
     N_TOOLS = 2, /* at a time */
     LOOK_MS = 50,
+    SERVER_LOOK_MS = 5,   /* it answers within some milliseconds */
     ANSWER_MS = 2000,     /* a rank that writes nothing by then will not */
     ALL_BYTES = 1 << 20,  /* of all stacks together: they travel in one answer */
     MAX_BYTES = 64 << 10, /* of one */
@@ -48,7 +50,10 @@ struct target {
     struct stacks *s;
     struct stack stack;
     int local_rank;
-    bool waits; /* its answer to the signal is awaited */
+    struct torch_query *query; /* owned; its server is asked; NULL: it has none, or has answered */
+    char *stderr_path;         /* owned; as in struct stacks_rank */
+    int signal;                /* to ask it by; 0: none */
+    bool waits;                /* its answer to the signal is awaited */
     bool no_tool;
     bool needs_tool;
     size_t from, to;             /* of its stderr: where its answer begins, and ends so far */
@@ -61,12 +66,16 @@ struct stacks {
     struct stacks_opts opts;
     uv_loop_t *loop;
     uv_timer_t timer;
-    uint64_t begun_ms, changed_ms; /* something was written */
-    int n, n_tools, next;          /* next: whose turn it is for a tool */
-    char *py_spy, *gdb;            /* owned; NULL: not installed */
+    uint64_t begun_ms;
+    uint64_t asked_ms;    /* the last signal was sent */
+    uint64_t changed_ms;  /* something was written */
+    int n, n_tools, next; /* next: whose turn it is for a tool */
+    char *py_spy, *gdb;   /* owned; NULL: not installed */
     size_t max_bytes;
     struct target targets[];
 };
+
+static const char no_time[] = "there was no time left for it";
 
 static void continue_stacks(struct stacks *s);
 
@@ -79,6 +88,43 @@ static void set_stacks_timer(struct stacks *s, uint64_t ms)
 {
     uv_update_time(s->loop);
     uv_timer_start(&s->timer, on_stacks_timer, ms, 0);
+}
+
+/* --- torch's worker server --- */
+
+static void ask_rank(struct stacks *s, struct target *t);
+
+static void take_server_answer(struct stacks *s, struct target *t)
+{
+    struct stack *stack = &t->stack;
+    stack->text = torch_query_take_stack(t->query);
+    stack->trace = torch_query_take_trace(t->query);
+    torch_query_destroy(t->query);
+    t->query = NULL;
+    if (stack->text != NULL && strlen(stack->text) > s->max_bytes)
+        stack->text[s->max_bytes] = '\0';
+    if (stack->text != NULL) {
+        stack->source = STACK_TORCH;
+        t->needs_tool = false;
+    } else {
+        ask_rank(s, t);
+    }
+}
+
+/* returns whether answers are awaited */
+static bool ask_servers(struct stacks *s)
+{
+    bool waits = false;
+    for (int i = 0; i < s->n; i++) {
+        struct target *t = &s->targets[i];
+        if (t->query == NULL)
+            continue;
+        if (torch_query_look(t->query, co_now_ms()))
+            waits = true;
+        else
+            take_server_answer(s, t);
+    }
+    return waits;
 }
 
 /* --- The signal --- */
@@ -95,9 +141,13 @@ static int signal_rank(const struct stacks *s, const struct stack *stack, int si
     return syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) < 0 ? -errno : 0;
 }
 
-static void ask_rank(struct stacks *s, struct target *t, int sig, const char *stderr_path)
+static void ask_rank(struct stacks *s, struct target *t)
 {
     struct stack *stack = &t->stack;
+    const char *stderr_path = t->stderr_path;
+    const int sig = t->signal;
+    if (sig == 0 || !stack->is_there)
+        return;
     const char *name = sigabbrev_np(sig);
     if (!co_process_catches(&stack->where, sig)) {
         snprintf(stack->note, sizeof stack->note, "it has no handler for SIG%s",
@@ -109,6 +159,7 @@ static void ask_rank(struct stacks *s, struct target *t, int sig, const char *st
         return;
     t->waits = stderr_path == NULL;
     t->needs_tool = false;
+    s->asked_ms = co_now_ms();
     if (stderr_path != NULL)
         snprintf(stack->note, sizeof stack->note, "the signal was sent; its output is in %.*s",
                  PATH_LINE_BYTES, stderr_path);
@@ -151,7 +202,7 @@ static bool await_answers(struct stacks *s)
     }
     uint64_t now_ms = co_now_ms();
     bool is_quiet = s->changed_ms != 0 && now_ms - s->changed_ms >= STACKS_QUIET_MS;
-    if (waits && !is_quiet && now_ms - s->begun_ms < ANSWER_MS)
+    if (waits && !is_quiet && now_ms - s->asked_ms < ANSWER_MS)
         return true;
     for (int i = 0; i < s->n; i++)
         if (s->targets[i].waits)
@@ -255,8 +306,8 @@ static const char *tool_hindrance(const struct stacks *s, const struct target *t
     if (s->gdb == NULL && (!stack->is_python || s->py_spy == NULL))
         return stack->is_python ? "neither py-spy nor gdb is installed; install one of them"
                                 : "gdb is not installed; install it";
-    if (co_now_ms() - s->begun_ms > STACKS_TOTAL_MS - s->opts.tool_ms)
-        return "there was no time left for it";
+    if (co_now_ms() - s->begun_ms > s->opts.total_ms - s->opts.tool_ms)
+        return no_time;
     return NULL;
 }
 
@@ -291,8 +342,11 @@ static bool run_tools(struct stacks *s)
 static void on_stacks_closed(uv_handle_t *handle)
 {
     struct stacks *s = handle->data;
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
         stack_fini(&s->targets[i].stack);
+        torch_query_destroy(s->targets[i].query);
+        free(s->targets[i].stderr_path);
+    }
     free(s->py_spy);
     free(s->gdb);
     flight_recorder_destroy(s->opts.flights);
@@ -319,13 +373,39 @@ static void report_stacks(struct stacks *s)
     uv_close((uv_handle_t *)&s->timer, on_stacks_closed);
 }
 
+void stacks_finish(struct stacks *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        struct target *t = &s->targets[i];
+        torch_query_end(t->query);
+        t->signal = 0;
+        if (t->query != NULL)
+            take_server_answer(s, t);
+        if (t->waits)
+            take_target_answer(s, t);
+        if (t->tool != NULL)
+            snprintf(t->stack.note, sizeof t->stack.note, "%s", no_time);
+        stack_tool_cancel(t->tool);
+        t->tool = NULL;
+    }
+    report_stacks(s);
+}
+
 /* From the loop: the timer, or the end of a tool. */
 static void continue_stacks(struct stacks *s)
 {
+    if (co_now_ms() - s->begun_ms >= s->opts.total_ms) {
+        stacks_finish(s);
+        return;
+    }
     const bool asks_nccl = ras_query_look(s->opts.ras, co_now_ms());
-    const bool waits = await_answers(s);
+    const bool asks_servers = ask_servers(s);
+    const bool waits = await_answers(s) || asks_servers;
     const bool has_tools = !waits && run_tools(s); /* the end of one comes here again */
-    if (waits || asks_nccl || (!has_tools && flight_recorder_look(s->opts.flights, co_now_ms())))
+    if (asks_servers)
+        set_stacks_timer(s, SERVER_LOOK_MS);
+    else if (waits || asks_nccl ||
+             (!has_tools && flight_recorder_look(s->opts.flights, co_now_ms())))
         set_stacks_timer(s, LOOK_MS);
     else if (!has_tools)
         report_stacks(s);
@@ -334,7 +414,13 @@ static void continue_stacks(struct stacks *s)
 static void look_at_rank(struct stacks *s, struct target *t, const struct stacks_rank *rank)
 {
     struct stack *stack = &t->stack;
-    *t = (struct target){.s = s, .local_rank = rank->local_rank, .no_tool = rank->no_tool};
+    const int named = s->opts.signal;
+    *t = (struct target){.s = s,
+                         .local_rank = rank->local_rank,
+                         .signal = named != 0 ? named : rank->signal,
+                         .no_tool = rank->no_tool};
+    if (rank->stderr_path != NULL)
+        t->stderr_path = strdup(rank->stderr_path);
     stack->rank = rank->rank;
     stack->pid = rank->pid;
     stack->is_there = co_process_look(rank->pid, &stack->process, NULL) == 0;
@@ -346,6 +432,8 @@ static void look_at_rank(struct stacks *s, struct target *t, const struct stacks
         stack->progress = *rank->progress;
     stack->is_python = co_process_is_python(rank->pid);
     t->needs_tool = !rank->no_tool;
+    if (rank->server != NULL && s->opts.signal == 0)
+        torch_query_begin(rank->server, true, s->begun_ms, &t->query);
 }
 
 int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
@@ -365,11 +453,9 @@ int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct s
     }
     for (int i = 0; i < n; i++)
         look_at_rank(s, &s->targets[i], &ranks[i]);
-    for (int i = 0; i < n; i++) {
-        const int sig = opts->signal != 0 ? opts->signal : ranks[i].signal;
-        if (sig != 0 && s->targets[i].stack.is_there)
-            ask_rank(s, &s->targets[i], sig, ranks[i].stderr_path);
-    }
+    for (int i = 0; i < n; i++)
+        if (s->targets[i].query == NULL)
+            ask_rank(s, &s->targets[i]);
     uv_timer_init(loop, &s->timer);
     s->timer.data = s;
     set_stacks_timer(s, 0);

@@ -2,6 +2,8 @@
  * ended.
  *
  * /proc is read at once. Then, for the ranks that run:
+ *   0. a rank with torch's worker server is asked for its stack and its calls (torch_query.h).
+ *      If it does not answer, it is a rank like any other
  *   1. if a signal is given, or the rank has named one (progress_lines.h), it is sent to those that
  *      have a handler for it, and what they write to stderr until they are quiet is their stack
  *      (faulthandler.register() of Python). A user that gives a signal has to know what its handler
@@ -44,8 +46,10 @@ struct stacks_rank { /* one that runs */
     const struct progress *progress; /* what libddp reports now; lent; NULL: nothing */
     const char *stderr_path; /* where its stderr goes if not through `output`; borrowed for the
                                 call; NULL: it does */
-    int signal;   /* that this one has named; 0: none. That of the options counts first */
-    bool no_tool; /* it is only asked by a signal */
+    const char *server; /* the socket of torch's worker server in it; borrowed for the call; NULL:
+                           none */
+    int signal;         /* that this one has named; 0: none. That of the options counts first */
+    bool no_tool;       /* it is only asked by a signal */
 };
 
 struct stacks_opts {
@@ -54,6 +58,7 @@ struct stacks_opts {
     int signal;                  /* 0: none */
     bool has_tools;              /* py-spy and gdb may be run */
     uint64_t tool_ms;            /* for each rank: <= STACKS_TOOL_MS */
+    uint64_t total_ms;           /* for all of it: tool_ms to STACKS_TOTAL_MS */
     struct flights *flights;     /* torch's dumps, also waited for; taken over on success; NULL:
                                   * none */
     struct ras_query *ras;       /* the same of NCCL's answer */
@@ -69,6 +74,9 @@ struct stacks_opts {
  * returns   0, -ENOMEM; on_done() is not called then */
 int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
                  int n, struct stacks **ret, struct co_error *err);
+
+/* There is no more time: on_done() is called from within, with what is known by now. */
+void stacks_finish(struct stacks *s);
 
 /* They are no longer needed. NULL is fine. */
 void stacks_cancel(struct stacks *s);

@@ -160,6 +160,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->local_rank_arg,
         spec->events,
         spec->report,
+        spec->failure_dump,
         spec->http != NULL ? spec->http->hosts : NULL,
         spec->http,
         spec->signals_to_handle,

@@ -24,6 +24,8 @@ struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
+#define JOB_FAILURE_DUMP_MS 10000 /* for so long, failed jobs run on for --on-failure-dump */
+
 /* Bytes of NAME=VALUE: the kernel's MAX_ARG_STRLEN, 32 pages of 4 KiB, without the NUL. */
 #define JOB_VARIABLE_MAX 131071
 
@@ -36,6 +38,9 @@ enum store_choice {
 enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
 
 enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
+
+/* torch's worker server in ranks: AUTO is where it may be needed. Not with warm ranks. */
+enum worker_server_choice { WORKER_SERVER_AUTO, WORKER_SERVER_ON, WORKER_SERVER_OFF };
 
 /* Is an argument {rank} filled in? */
 enum template_rule {
@@ -247,6 +252,8 @@ struct job_spec {
     bool event_log;         /* --event-log-handler console: torchrun's records on stderr */
     struct http_spec *http; /* owned; NULL: none */
     char *report;           /* owned; --report, a path for the report as JSON; NULL: none */
+    char *failure_dump;     /* owned; --on-failure-dump, a directory; NULL: none */
+    enum worker_server_choice worker_server;
 };
 
 /* Of the rank with this local number. */

@@ -322,6 +322,18 @@ static int open_machines(struct node *n, struct co_error *err)
     return rc;
 }
 
+/* Without it, stacks are found in other ways. */
+static void open_torch_hook(struct node *n)
+{
+    const struct job_spec *spec = n->spec;
+    struct co_error err;
+    const bool is_wanted = spec->worker_server == WORKER_SERVER_ON ||
+                           (spec->worker_server == WORKER_SERVER_AUTO && spec->warm == WARM_NEVER &&
+                            (spec->hang_timeout_ms > 0 || spec->failure_dump != NULL));
+    if (is_wanted && torch_hook_open(&n->torch_hook, n->runtime_dir, environ, &err) < 0)
+        node_say(&n->view, CO_NOTE, "torch's worker server is not available: %s", err.text);
+}
+
 /* How ranks are started, and what is written of it. */
 static void open_start(struct node *n)
 {
@@ -329,16 +341,19 @@ static void open_start(struct node *n)
     n->view.supervisor = n->supervisor;
     n->view.runtime_dir = n->runtime_dir;
     n->view.runtime_names = &n->names;
+    n->view.torch_hook = &n->torch_hook;
     n->view.output = n->output;
     warm_open(&n->warm, n->spec, n->runtime_dir, environ, &warm_callbacks);
+    open_torch_hook(n);
     event_log_init(&n->event_log, n->spec, n->output, &n->io, n->runtime_dir);
-    n->start = (struct start){.spec = n->spec,
-                              .spawner = &n->spawner,
-                              .io = &n->io,
-                              .runtime_dir = n->runtime_dir,
-                              .gen = &n->gen,
-                              .supervisor = n->supervisor,
-                              .environment = warm_environment(&n->warm, environ)};
+    n->start = (struct start){
+        .spec = n->spec,
+        .spawner = &n->spawner,
+        .io = &n->io,
+        .runtime_dir = n->runtime_dir,
+        .gen = &n->gen,
+        .supervisor = n->supervisor,
+        .environment = torch_hook_environment(&n->torch_hook, warm_environment(&n->warm, environ))};
     n->events.supervisor = n->supervisor;
     n->callbacks = (struct generation_callbacks){.on_store_refused = on_refused,
                                                  .on_memory_note = on_note,
@@ -422,6 +437,7 @@ void node_close(struct node *n)
     }
     start_fini(&n->start);
     warm_close(&n->warm);
+    torch_hook_close(&n->torch_hook);
     node_roster_destroy(n->parts.roster);
     supervisor_destroy(n->supervisor);
     free(n->queue.events);

@@ -1,5 +1,6 @@
 /* node_features.c - what a node can do besides running ranks: the list, and a call for all. */
 #include "node_console.h"
+#include "node_dump.h"
 #include "node_errors.h"
 #include "node_goodput.h"
 #include "node_hang.h"
@@ -18,9 +19,10 @@
 /* Called in this order. The steps of a generation are reported before standbys are released; they
  * belong to its end. */
 static const struct node_feature *const features[] = {
-    &node_errors_feature,  &node_hang_feature,    &node_leave_feature,  &node_steps_feature,
-    &node_goodput_feature, &node_standby_feature, &node_stacks_feature, &node_pmi_feature,
-    &node_status_feature,  &node_console_feature, &node_http_feature,   &node_report_feature,
+    &node_errors_feature, &node_hang_feature,    &node_dump_feature,    &node_leave_feature,
+    &node_steps_feature,  &node_goodput_feature, &node_standby_feature, &node_stacks_feature,
+    &node_pmi_feature,    &node_status_feature,  &node_console_feature, &node_http_feature,
+    &node_report_feature,
 };
 
 enum { N_FEATURES = sizeof features / sizeof *features };

@@ -7,6 +7,9 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
+#include "launcher/torch/torch_hook.h"
+#include "launcher/torch/torch_watch.h"
+#include "node_dump.h"
 #include "node_goodput.h"
 #include "node_stacks.h"
 
@@ -18,43 +21,87 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     LINES = 16,       /* of a finding: ranks that are described one by one */
     STACK_LINES = 48, /* of the stack of the one that hangs */
+    TORCH_EVERY_MS = 10000,
 };
 
 struct node_hang {
     const struct node_view *n;
     uv_timer_t timer;
     struct hang *hang;
-    struct hang_look *looks; /* by rank; owned */
-    struct hang_proc *procs; /* as above */
-    bool is_on;              /* time runs, in this generation: */
+    struct hang_look *looks;   /* by rank; owned */
+    struct hang_proc *procs;   /* as above */
+    struct torch_watch *torch; /* owned; the last collectives of ranks, if torch reports them */
+    uint64_t ask_at_ms;        /* it is asked again then */
+    uint64_t since_ms;         /* time runs, in this generation: */
+    bool is_on;
     uint32_t generation;
     struct hang_finding finding; /* the last one */
     pid_t pid;                   /* the process that it is about; 0: no rank */
     uint32_t found_in;           /* its generation */
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
+    bool is_told;                /* the finding */
     uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
     uint64_t give_up_at_ms;      /* it was killed, and counts as ended then */
 };
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
-static void look_at(const struct node_view *n, int rank, struct hang_look *ret)
+static uint64_t later(uint64_t a, uint64_t b)
 {
+    return a > b ? a : b;
+}
+
+/* A collective of torch is movement as output is. */
+static void look_at(const struct node_hang *w, int rank, struct hang_look *ret)
+{
+    const struct node_view *n = w->n;
     const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, rank);
     struct co_process process;
     *ret = (struct hang_look){
         .runs = r->phase == RANK_RUNS,
-        .output_ms = output_rank_ms(n->output, rank),
+        .output_ms = later(output_rank_ms(n->output, rank), torch_watch_moved_ms(w->torch, rank)),
     };
     if (ret->runs && co_process_look(r->pid, &process, NULL) == 0) {
         ret->is_runnable = process.state == 'R';
         ret->cpu_ms = process.cpu_ms;
     }
     ret->has_page = generation_read_progress(n->gen, rank, &ret->progress, &ret->digest);
+}
+
+/* Whether no rank has done anything for half of the timeout: torch is not asked without need. */
+static bool is_quiet(const struct node_hang *w, uint64_t now_ms)
+{
+    uint64_t moved_ms = w->since_ms;
+    for (int i = 0; i < w->n->spec->n_local; i++)
+        if (w->looks[i].runs)
+            moved_ms = later(moved_ms, w->looks[i].output_ms);
+    return now_ms - moved_ms >=
+           w->n->spec->hang_timeout_ms / 2;
+}
+
+/* Ranks that report their progress in another way are not asked. */
+static void ask_torch(struct node_hang *w, uint64_t now_ms)
+{
+    struct timespec real;
+    clock_gettime(CLOCK_REALTIME, &real);
+    torch_watch_look(w->torch, now_ms, (uint64_t)real.tv_sec * 1000000000 + (uint64_t)real.tv_nsec);
+    if (w->n->torch_hook->archive == NULL || torch_watch_is_busy(w->torch) ||
+        now_ms < w->ask_at_ms || !is_quiet(w, now_ms))
+        return;
+    const uint64_t every_ms = w->n->spec->hang_timeout_ms / 8;
+    w->ask_at_ms = now_ms + (every_ms < TORCH_EVERY_MS ? every_ms : TORCH_EVERY_MS);
+    char **servers = node_stacks_find_servers(w->n);
+    for (int i = 0; servers != NULL && i < w->n->spec->n_local; i++) {
+        if (servers[i] != NULL && w->looks[i].runs && !w->looks[i].has_page)
+            torch_watch_ask(w->torch, i, servers[i], now_ms);
+        free(servers[i]);
+    }
+    free(servers);
 }
 
 static void look_closer(struct node_hang *w)
@@ -98,7 +145,7 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
     fputc('\n', out);
 }
 
-static void tell_finding(const struct node_hang *w)
+static void tell_finding(struct node_hang *w)
 {
     const struct node_view *n = w->n;
     char what[HANG_TEXT_BYTES];
@@ -122,6 +169,8 @@ static void tell_finding(const struct node_hang *w)
     if (fclose(out) == 0)
         output_report(n->output, text);
     free(text);
+    w->is_told = true;
+    events_hang(n->events, n->supervisor, &w->finding, &w->procs[w->finding.rank]);
 }
 
 /* --- ending it -------------------------------------------------------------------------------- */
@@ -174,6 +223,23 @@ static void tell_stacks(const struct node_hang *w, const struct stack *list, int
         }
 }
 
+/* By torch's calls. */
+static void tell_missing(const struct node_hang *w, const struct stack *list, int n)
+{
+    char *text = NULL, line[512];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    stack_print_missing_in_torch(list, n, out);
+    if (fclose(out) == 0)
+        for (const char *at = text; *at != '\0'; at += strcspn(at, "\n") + 1) {
+            snprintf(line, sizeof line, "  %.*s\n", (int)strcspn(at, "\n"), at);
+            output_report(w->n->output, line);
+        }
+    free(text);
+}
+
 static void tell_dumps(const struct node_hang *w, const struct flights *flights,
                        const struct ras_query *ras)
 {
@@ -218,6 +284,23 @@ static bool is_wanted(const struct node_hang *w)
            supervisor_generation(s) == w->found_in;
 }
 
+/* Torch may know which rank the others wait for, where its output does not show it. */
+static void find_by_torch(struct node_hang *w, const struct stack *list, int n)
+{
+    const int missing = stack_find_missing(list, n);
+    const int rank =
+        missing >= 0 ? rank_of_number(node_numbers(w->n), w->n->spec->n_local, list[missing].rank)
+                     : -1;
+    if (w->finding.kind != HANG_SILENT || w->finding.is_stopped || rank < 0)
+        return;
+    w->finding.rank = rank;
+    w->finding.is_guess = false;
+    w->finding.odd = HANG_LAGS;
+    w->finding.has_steps = w->looks[rank].has_page;
+    w->finding.steps = w->looks[rank].progress.steps_before + w->looks[rank].progress.steps;
+    w->pid = supervisor_get_rank(w->n->supervisor, rank)->pid;
+}
+
 static void on_stacks(void *arg, const struct stack *list, int n, const struct flights *flights,
                       const struct ras_query *ras)
 {
@@ -229,8 +312,14 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         w->pid = 0; /* it does not end of its hanging */
         return;
     }
+    if (!w->is_told) {
+        find_by_torch(w, list, n);
+        tell_finding(w);
+    }
+    tell_missing(w, list, n);
     tell_stacks(w, list, n);
     tell_dumps(w, flights, ras);
+    node_dump_take(w->n, list, n, flights, ras);
     end_rank(w, co_now_ms());
 }
 
@@ -239,16 +328,21 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
 static void begin_end(struct node_hang *w, uint64_t now_ms)
 {
     struct co_error err;
+    const bool wants_all = node_dump_begin(w->n);
     const struct node_stacks_opts opts = {.local_rank = -1,
-                                          .tool_rank = w->finding.rank,
+                                          .tool_rank = wants_all ? -1 : w->finding.rank,
                                           .has_tools = true,
                                           .tool_ms = STACKS_TOOL_HANG_MS,
+                                          .total_ms = wants_all ? JOB_FAILURE_DUMP_MS : 0,
                                           .all_dump = true,
                                           .on_done = on_stacks,
                                           .arg = w};
     w->kill_at_ms = w->give_up_at_ms = CO_NEVER_MS;
-    if (node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0)
+    if (node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0) {
+        if (!w->is_told)
+            tell_finding(w);
         end_rank(w, now_ms);
+    }
 }
 
 static void tell_kill(const struct node_hang *w)
@@ -300,7 +394,8 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
 static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
 {
     for (int i = 0; i < w->n->spec->n_local; i++)
-        look_at(w->n, i, &w->looks[i]);
+        look_at(w, i, &w->looks[i]);
+    ask_torch(w, now_ms);
     if (!hang_note(w->hang, w->looks, now_ms))
         return;
     look_closer(w);
@@ -309,8 +404,9 @@ static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
     w->found_in = w->generation;
     node_goodput_note_hang(w->n, now_ms - w->finding.still_ms);
-    tell_finding(w);
-    events_hang(w->n->events, w->n->supervisor, &w->finding, &w->procs[w->finding.rank]);
+    w->is_told = false;
+    if (w->finding.kind != HANG_SILENT || w->n->torch_hook->archive == NULL) /* or torch is asked */
+        tell_finding(w);
     begin_end(w, now_ms);
 }
 
@@ -323,11 +419,14 @@ static void on_time(uv_timer_t *timer)
         w->is_on = false;
         return;
     }
-    if (!w->is_on || w->generation != supervisor_generation(s))
+    if (!w->is_on || w->generation != supervisor_generation(s)) {
         hang_renew(w->hang, w->n->start->place.n_nodes > 1, now_ms);
+        torch_watch_renew(w->torch);
+        w->since_ms = now_ms;
+    }
     w->is_on = true;
     w->generation = supervisor_generation(s);
-    if (w->stacks != NULL)
+    if (w->stacks != NULL || node_dump_is_busy(w->n))
         return;
     if (is_ending(w))
         hasten_end(w, now_ms);
@@ -340,6 +439,7 @@ static void on_time(uv_timer_t *timer)
 static void destroy(struct node_hang *w)
 {
     hang_destroy(w->hang);
+    torch_watch_destroy(w->torch);
     free(w->looks);
     free(w->procs);
     free(w);
@@ -356,9 +456,10 @@ static int hang_open(const struct node_view *n, struct co_error *err)
         return co_fail(err, -ENOMEM, "out of memory");
     w->n = n;
     w->hang = hang_create(n->spec->n_local, timeout_ms);
+    w->torch = torch_watch_create(n->spec->n_local);
     w->looks = calloc(n_ranks, sizeof *w->looks);
     w->procs = calloc(n_ranks, sizeof *w->procs);
-    if (w->hang == NULL || w->looks == NULL || w->procs == NULL) {
+    if (w->hang == NULL || w->torch == NULL || w->looks == NULL || w->procs == NULL) {
         destroy(w);
         return co_fail(err, -ENOMEM, "out of memory");
     }

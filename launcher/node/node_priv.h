@@ -8,6 +8,7 @@
 #include "launcher/reporting/event_log.h"
 #include "launcher/reporting/node_result.h"
 #include "launcher/spawner/runtime_dir.h"
+#include "launcher/torch/torch_hook.h"
 #include "launcher/warm/warm.h"
 #include "node_view.h"
 
@@ -41,6 +42,7 @@ struct node {
     char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
     struct warm warm;
+    struct torch_hook torch_hook; /* zeroed: not wanted */
     uint16_t ras_port; /* of NCCL's RAS, as the ranks have it; 0: theirs is not set here */
     int renew_failure; /* -errno: there is nothing to start the next ranks with */
     int signal_fd;
@@ -48,6 +50,8 @@ struct node {
     uint64_t heard_ms[32]; /* node_hears_again(): by signal; 0: not yet */
     int n_started;         /* ranks asked for: the next one's number */
     int n_held;            /* of those that the supervisor asked for: they wait for node_resume() */
+    struct spawner_report held; /* a failure that waits for a dump; node_dump.h */
+    uint64_t held_since_ms;     /* 0: none is held */
     bool ended, has_reported;
     struct node_queue queue;
     struct node_parts parts; /* owned */

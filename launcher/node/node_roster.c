@@ -19,6 +19,7 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
+#include "node_dump.h"
 #include "node_goodput.h"
 #include "node_leave.h"
 #include "node_report.h"
@@ -280,7 +281,8 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
     if (o.open_store)
         open_store(g);
     for (int i = 0; i < n; i++)
-        node_post(g->node, &events[i]);
+        if (!node_dump_holds(g->node, &events[i]))
+            node_post(g->node, &events[i]);
     if (o.request_checkpoint)
         ask_to_save(g);
 }
@@ -628,13 +630,14 @@ static void print_endpoint(const struct job_world *world, char *text, size_t n)
              world->endpoint_port);
 }
 
-/* From a STOP until nothing is left: the grace, then SIGKILL, and the same again for what the ranks
- * left; and for the last words. */
+/* From a STOP until nothing is left: the stacks, the grace, then SIGKILL, and the same again for
+ * what the ranks left; and for the last words. */
 static uint64_t stop_ms(const struct job_spec *spec)
 {
     uint64_t grace_ms =
         spec->grace_ms > spec->failure_grace_ms ? spec->grace_ms : spec->failure_grace_ms;
-    uint64_t most_ms = grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_KILL_MS;
+    const uint64_t dump_ms = spec->failure_dump != NULL ? JOB_FAILURE_DUMP_MS : 0;
+    uint64_t most_ms = dump_ms + grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_KILL_MS;
     return most_ms < MESSAGE_MAX_MS ? most_ms : MESSAGE_MAX_MS;
 }
 

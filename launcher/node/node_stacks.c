@@ -8,6 +8,7 @@
 #include "launcher/platform/own_addresses.h"
 #include "launcher/stdio/log_files.h"
 #include "launcher/stdio/output.h"
+#include "launcher/torch/torch_hook.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -37,12 +38,14 @@ static bool can_dump(const struct node_view *n, int local_rank)
            process.state != 'T' && process.state != 't';
 }
 
-/* Where copies are put; NULL: nowhere. */
+/* Where copies are put: among the log files, else into the dump of this failure, if there is one.
+ * NULL: nowhere. */
 static const char *find_dir(const struct node_view *n, char dir[PATH_MAX])
 {
-    return n->io->log_dir != NULL ? log_files_path(n->io->log_dir, n->io->generation, -1,
-                                                   "flight_recorder", dir, PATH_MAX)
-                                  : NULL;
+    const char *job_dir = n->io->log_dir != NULL ? n->io->log_dir : n->parts->dump_dir;
+    return job_dir != NULL
+               ? log_files_path(job_dir, n->io->generation, -1, "flight_recorder", dir, PATH_MAX)
+               : NULL;
 }
 
 static void forget(const struct node_view *n)
@@ -110,32 +113,20 @@ void node_stacks_tell_flights(const struct node_view *n)
 
 const struct node_feature node_stacks_feature = {.on_generation = watch, .close = forget};
 
-/* --- NCCL's RAS --- */
+/* --- Processes of ranks --- */
 
-enum { MAX_ANCESTORS = 16 }; /* between a process that uses NCCL and its rank */
+enum { MAX_ANCESTORS = 16 }; /* between a process and its rank */
 
-struct ras_ranks { /* which processes are ranks of this node */
-    int n;
-    char host[RAS_TEXT_BYTES]; /* that was asked for last ... */
-    bool is_here;              /* ... and whether it is this one */
-    struct {
-        pid_t pid;
-        int rank;
-    } of[];
-};
-
-static int rank_of_process(void *arg, const char *host, pid_t pid)
+/* The local rank that a process is, or that it descends from; -1: none. */
+static int rank_above(const struct node_view *n, pid_t pid)
 {
-    struct ras_ranks *r = arg;
     struct co_process process;
-    if (strcmp(host, r->host) != 0) {
-        snprintf(r->host, sizeof r->host, "%s", host);
-        r->is_here = own_addresses_have(host);
-    }
-    for (int hops = 0; r->is_here && hops < MAX_ANCESTORS && pid > 1; hops++) {
-        for (int i = 0; i < r->n; i++)
-            if (r->of[i].pid == pid)
-                return r->of[i].rank;
+    for (int hops = 0; hops < MAX_ANCESTORS && pid > 1; hops++) {
+        for (int i = 0; i < n->spec->n_local; i++) {
+            const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
+            if (r->phase == RANK_RUNS && r->pid == pid)
+                return i;
+        }
         if (co_process_look(pid, &process, NULL) < 0)
             return -1;
         pid = process.parent;
@@ -143,12 +134,29 @@ static int rank_of_process(void *arg, const char *host, pid_t pid)
     return -1;
 }
 
+/* --- NCCL's RAS --- */
+
+struct ras_ranks { /* which processes are ranks of this node */
+    const struct node_view *n;
+    char host[RAS_TEXT_BYTES]; /* that was asked for last ... */
+    bool is_here;              /* ... and whether it is this one */
+};
+
+static int rank_of_process(void *arg, const char *host, pid_t pid)
+{
+    struct ras_ranks *r = arg;
+    if (strcmp(host, r->host) != 0) {
+        snprintf(r->host, sizeof r->host, "%s", host);
+        r->is_here = own_addresses_have(host);
+    }
+    const int local_rank = r->is_here ? rank_above(r->n, pid) : -1;
+    return local_rank >= 0 ? rank_number(node_numbers(r->n), local_rank) : -1;
+}
+
 /* NULL: the ranks have none that is known. */
 static struct ras_query *ask_nccl(const struct node_view *n)
 {
     const char *address = get_variable(DDP_ENV_NCCL_RAS_ADDR);
-    const size_t n_local = (size_t)n->spec->n_local;
-    const struct rank_numbers numbers = node_numbers(n);
     struct ras_query *query;
     char own[32];
     if ((address == NULL || *address == '\0') && n->start->place.ras_port == 0)
@@ -157,14 +165,10 @@ static struct ras_query *ask_nccl(const struct node_view *n)
         snprintf(own, sizeof own, "127.0.0.1:%u", (unsigned)n->start->place.ras_port);
         address = own;
     }
-    struct ras_ranks *ranks = calloc(1, sizeof *ranks + n_local * sizeof ranks->of[0]);
+    struct ras_ranks *ranks = calloc(1, sizeof *ranks);
     if (ranks == NULL)
         return NULL;
-    for (int i = 0; i < n->spec->n_local; i++)
-        if (supervisor_get_rank(n->supervisor, i)->phase == RANK_RUNS) {
-            ranks->of[ranks->n].pid = supervisor_get_rank(n->supervisor, i)->pid;
-            ranks->of[ranks->n++].rank = rank_number(numbers, i);
-        }
+    ranks->n = n;
     const struct ras_query_opts opts = {
         .address = address, .rank_of = rank_of_process, .on_free = free, .arg = ranks};
     if (ras_query_begin(&opts, co_now_ms(), &query) == 0)
@@ -185,6 +189,31 @@ static char *find_stderr(const struct node_view *n, int local_rank)
     return found != NULL ? strdup(found) : NULL;
 }
 
+struct servers {
+    const struct node_view *n;
+    char **paths; /* by local rank */
+};
+
+/* The rank itself before its children. */
+static void on_server(void *arg, pid_t pid, const char *path)
+{
+    const struct servers *s = arg;
+    const int rank = rank_above(s->n, pid);
+    if (rank < 0 ||
+        (s->paths[rank] != NULL && supervisor_get_rank(s->n->supervisor, rank)->pid != pid))
+        return;
+    free(s->paths[rank]);
+    s->paths[rank] = strdup(path);
+}
+
+char **node_stacks_find_servers(const struct node_view *n)
+{
+    struct servers s = {.n = n, .paths = calloc((size_t)n->spec->n_local, sizeof *s.paths)};
+    if (s.paths != NULL)
+        torch_hook_list(n->torch_hook, on_server, &s);
+    return s.paths;
+}
+
 /* What the list of ranks borrows, for each of them. */
 struct rank_more {
     char *stderr_path; /* owned */
@@ -193,7 +222,7 @@ struct rank_more {
 
 /* returns how many run */
 static int list_ranks(const struct node_view *n, const struct node_stacks_opts *opts,
-                      struct stacks_rank *ranks, struct rank_more *more)
+                      char *const *servers, struct stacks_rank *ranks, struct rank_more *more)
 {
     const struct rank_numbers numbers = node_numbers(n);
     int n_found = 0;
@@ -211,6 +240,7 @@ static int list_ranks(const struct node_view *n, const struct node_stacks_opts *
                                  .pid = r->pid,
                                  .progress = has_page ? &m->progress : NULL,
                                  .stderr_path = m->stderr_path,
+                                 .server = servers[i],
                                  .signal = generation_stack_signal(n->gen, i),
                                  .no_tool = opts->tool_rank >= 0 && opts->tool_rank != i};
     }
@@ -223,9 +253,10 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
     size_t n_local = (size_t)n->spec->n_local;
     co_autofree struct stacks_rank *ranks = calloc(n_local, sizeof *ranks);
     co_autofree struct rank_more *more = calloc(n_local, sizeof *more);
-    if (ranks == NULL || more == NULL)
+    co_autofree char **servers = node_stacks_find_servers(n);
+    if (ranks == NULL || more == NULL || servers == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    int n_found = list_ranks(n, opts, ranks, more);
+    int n_found = list_ranks(n, opts, servers, ranks, more);
     struct flights *flights =
         n_found > 0 ? ask_flights(n, opts->all_dump ? -1 : opts->local_rank) : NULL;
     const struct stacks_opts all = {.parent = n->spawner->pid,
@@ -233,6 +264,8 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
                                     .signal = opts->signal,
                                     .has_tools = opts->has_tools,
                                     .tool_ms = opts->tool_ms,
+                                    .total_ms =
+                                        opts->total_ms != 0 ? opts->total_ms : STACKS_TOTAL_MS,
                                     .flights = flights,
                                     .ras = n_found > 0 ? ask_nccl(n) : NULL,
                                     .on_done = opts->on_done,
@@ -240,8 +273,10 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
     int rc = n_found > 0             ? stacks_begin(n->loop, &all, ranks, n_found, ret, err)
              : opts->local_rank >= 0 ? co_fail(err, -ESRCH, "this rank is not running")
                                      : co_fail(err, -ESRCH, "no rank is running on this node");
-    for (int i = 0; i < n_found; i++)
+    for (size_t i = 0; i < n_local; i++) {
         free(more[i].stderr_path);
+        free(servers[i]);
+    }
     if (rc < 0) {
         flight_recorder_destroy(flights);
         ras_query_destroy(all.ras);

@@ -18,7 +18,8 @@ struct node_stacks_opts { /* the rest as in stacks.h */
     int signal;
     bool has_tools;
     uint64_t tool_ms;
-    bool all_dump; /* torch's flight recorder of all ranks is wanted, whichever ranks are
+    uint64_t total_ms; /* 0: STACKS_TOTAL_MS */
+    bool all_dump;     /* torch's flight recorder of all ranks is wanted, whichever ranks are
                     * examined */
     void (*on_done)(void *arg, const struct stack *list, int n, const struct flights *flights,
                     const struct ras_query *ras);
@@ -28,6 +29,11 @@ struct node_stacks_opts { /* the rest as in stacks.h */
 /* returns   0; -ESRCH none of them runs; -ENOMEM */
 int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *opts,
                       struct stacks **ret, struct co_error *err);
+
+/* The sockets of torch's worker servers, by local rank; NULL where a rank has none.
+ *
+ * returns   a list to free(), with its strings; NULL: out of memory */
+char **node_stacks_find_servers(const struct node_view *n);
 
 /* The ranks have failed, and none is left: gather what torch has written about them, and report
  * where. If all were asked before, this is known already. */

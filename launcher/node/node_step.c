@@ -15,6 +15,7 @@
 #include "launcher/reporting/report.h"
 #include "launcher/spawner/sweep.h"
 #include "launcher/stdio/output.h"
+#include "node_dump.h"
 #include "node_errors.h"
 #include "node_goodput.h"
 #include "node_hang.h"
@@ -93,6 +94,7 @@ static void report(struct node *n, const struct roster_restart *restart)
     });
     if (text != NULL)
         output_report(n->output, text);
+    node_dump_note_report(&n->view, text);
 }
 
 static void note_charge(struct node *n, const struct roster_restart *restart)
@@ -107,6 +109,7 @@ void node_on_restart(void *arg, const struct roster_restart *restart)
     note_charge(n, restart);
     report(n, restart);
     node_stacks_tell_flights(&n->view);
+    node_dump_finish(&n->view);
     events_restart(&n->events, n->supervisor, restart);
 }
 
@@ -121,6 +124,7 @@ static void report_final(struct node *n, void (*on_done)(void *arg))
     n->has_reported = true;
     report(n, NULL);
     node_stacks_tell_flights(&n->view);
+    node_dump_finish(&n->view);
     event_log_end(&n->event_log, n->supervisor);
     node_report_finish(&n->view, on_done, n);
 }
@@ -175,7 +179,9 @@ static void on_settled(uv_timer_t *timer)
 void node_on_timeout(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIMEOUT});
+    const struct supervisor_event e = {.type = SUPERVISOR_EV_TIMEOUT};
+    if (!node_dump_holds(&n->view, &e))
+        node_feed(n, &e);
 }
 
 static void set_timer(struct node *n)
@@ -384,7 +390,9 @@ static struct supervisor_event make_exit(struct node *n, const struct spawner_re
                                 .status = r->status,
                                 .empty = r->empty,
                                 .was_ending = r->told == 0,
-                                .aborter = -1};
+                                .aborter = -1,
+                                .held_ms =
+                                    n->held_since_ms != 0 ? co_now_ms() - n->held_since_ms : 0};
     /* before all else: ranks that wait for it are let go */
     x.lost = node_memory_rank_gone(n->gen.memory, x.rank, x.status);
     x.lost_peer = node_memory_has_lost_peer(n->gen.memory, x.rank);
@@ -439,6 +447,30 @@ static void on_report(struct node *n, const struct spawner_report *r)
         node_roster_lapse(n->parts.roster);
 }
 
+/* Where the other ranks are is known. */
+static void on_dumped(void *arg)
+{
+    struct node *n = arg;
+    on_report(n, &n->held);
+    n->held_since_ms = 0;
+    node_queue_drain(&n->queue);
+    if (n->spawner.sock >= 0 && !uv_is_closing((uv_handle_t *)&n->spawner_poll))
+        uv_poll_start(&n->spawner_poll, UV_READABLE, node_on_spawner);
+}
+
+/* A failure, and all that the spawner reports after it, waits for a dump. */
+static bool hold(struct node *n, const struct spawner_report *r)
+{
+    node_queue_drain(&n->queue);
+    if (r->event != SPAWNER_EXITED || r->status == 0 || r->local_rank >= n->spec->n_local ||
+        !node_dump_waits(&n->view, on_dumped, n))
+        return false;
+    n->held = *r;
+    n->held_since_ms = co_now_ms();
+    uv_poll_stop(&n->spawner_poll);
+    return true;
+}
+
 void node_on_spawner(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -452,6 +484,8 @@ void node_on_spawner(uv_poll_t *poll, int status, int events)
             node_lose_spawner(&n->view);
             break;
         }
+        if (hold(n, &r))
+            break;
         on_report(n, &r);
         node_queue_drain(&n->queue);
     }

@@ -24,6 +24,7 @@ struct flights;
 struct job_spec;
 struct node;
 struct output;
+struct torch_hook;
 
 struct node_queue {
     struct supervisor_event *events; /* owned */
@@ -44,6 +45,7 @@ struct node_view { /* all borrowed */
     const struct rank_io *io;
     const char *runtime_dir;
     const struct runtime_dir_names *runtime_names;
+    const struct torch_hook *torch_hook;
     uint64_t begun_ms; /* the job */
     struct events *events;
     struct output *output;
@@ -58,6 +60,8 @@ struct node_view { /* all borrowed */
 
 /* What features keep, each by its own file; NULL: the job has not asked for it, or it is closed. */
 struct node_parts {
+    struct node_dump *dump;
+    const char *dump_dir; /* of the job: dumps go into attempt_GENERATION below it; NULL: none */
     struct node_errors *errors;
     struct node_goodput *goodput;
     struct node_hang *hang;

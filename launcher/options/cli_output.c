@@ -169,6 +169,22 @@ static int set_http(const struct draft *d, struct job_spec *spec, struct co_erro
                    g->value, g->by);
 }
 
+static int set_worker_server(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char *const choices[] = {[WORKER_SERVER_AUTO] = "auto",
+                                          [WORKER_SERVER_ON] = "on",
+                                          [WORKER_SERVER_OFF] = "off",
+                                          NULL};
+    const struct given *g = &d->given[OPTION_WORKER_SERVER];
+    int choice = WORKER_SERVER_AUTO;
+    int rc = cli_choice(g, choices, &choice, err);
+    spec->worker_server = (enum worker_server_choice)choice;
+    if (rc == 0 && choice == WORKER_SERVER_ON && d->given[OPTION_WARM].value != NULL)
+        return co_fail(err, -EINVAL, "%s on and %s cannot be used together", g->by,
+                       d->given[OPTION_WARM].by);
+    return rc;
+}
+
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const handlers[] = {"null", "console", NULL};
@@ -181,6 +197,7 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
         {OPTION_COLOR, CLI_CHOICE, offsetof(struct job_spec, output.color), colors},
         {OPTION_EVENTS, CLI_FILE, offsetof(struct job_spec, events)},
         {OPTION_REPORT, CLI_FILE, offsetof(struct job_spec, report)},
+        {OPTION_ON_FAILURE_DUMP, CLI_FILE, offsetof(struct job_spec, failure_dump)},
     };
     const char *term = d->world->get_env(d->world->arg, "TERM");
     int handler = 0;
@@ -189,6 +206,7 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
         ?: set_log_turn(d, &spec->output.log_turn, err)
         ?: set_http(d, spec, err)
         ?: set_http_hosts(d, spec, err)
+        ?: set_worker_server(d, spec, err)
         ?: cli_set_fields(d, fields, CLI_N(fields), spec, err)
         ?: cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);
     /* NO_COLOR counts if it holds anything at all: no-color.org has it so, and many programs do */

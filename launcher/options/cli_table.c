@@ -272,6 +272,15 @@ const struct co_option cli_table[] = {
              "the call it is missing in and its stack. It counts as a failure. libddp ranks, and "
              "programs that report their steps, show their progress; other ranks are judged by "
              "their output. Default: never."},
+    {OPTION_ON_FAILURE_DUMP, 0, "on-failure-dump", "DIR", .weak = true,
+     .help = "Write what is known about each failure to a directory below DIR, with a page "
+             "index.html: stacks of all ranks before they are stopped, their last lines, NCCL's "
+             "RAS, torch's flight recorder, and kernel messages. Delays the stop by up to 10 s."},
+    {OPTION_WORKER_SERVER, 0, "worker-server", "auto|on|off", .weak = true,
+     .help = "Start torch's worker server in Python ranks that import torch.distributed, without "
+             "a change of the script: --hang-timeout, --on-failure-dump and ddpctl stack get "
+             "stacks and the flight recorder from it. auto: with one of the first two. Default: "
+             "auto."},
     {OPTION_EVENTS, 0, "events", "FILE", .weak = true,
      .brief = "Append job events to FILE as JSON lines.",
      .help = "Append job events to FILE as JSON lines."},

@@ -70,11 +70,12 @@ static void set_last(struct remote *r)
     const struct job_spec *spec = r->spec;
     uint64_t grace_ms =
         spec->grace_ms > spec->failure_grace_ms ? spec->grace_ms : spec->failure_grace_ms;
+    const uint64_t dump_ms = spec->failure_dump != NULL ? JOB_FAILURE_DUMP_MS : 0;
     if (uv_is_active((uv_handle_t *)&r->last))
         return;
     uv_update_time(&r->loop);
     uv_timer_start(&r->last, on_last,
-                   spec->on_term_ms + grace_ms + 2 * spec->failure_grace_ms +
+                   dump_ms + spec->on_term_ms + grace_ms + 2 * spec->failure_grace_ms +
                        2 * SUPERVISOR_KILL_MS + LAST_SLACK_MS,
                    0);
 }

@@ -74,8 +74,7 @@ char *report_duration(uint64_t ms, char *buf, size_t n)
     return buf;
 }
 
-/* What became of a rank that is not the root cause. Equal texts are one line of the report. */
-static void fate(const struct supervisor_rank *r, char *buf, size_t n)
+void report_fate(const struct supervisor_rank *r, char *buf, size_t n)
 {
     char told[REPORT_SIGNAL_BYTES];
     report_signal(r->signaled_first, told, sizeof told);
@@ -129,17 +128,17 @@ static bool is_other(const struct supervisor *s, int rank, int root)
 static void print_group(FILE *out, const struct report *r, int first, int root, const char *text)
 {
     const struct supervisor *s = r->supervisor;
-    char other[2 * REPORT_STATUS_BYTES];
+    char other[REPORT_FATE_BYTES];
     int n = 0;
     int last = -2; /* end of the current range */
     bool open_range = false;
     for (int i = first; i < supervisor_n_ranks(s); i++) {
-        fate(supervisor_get_rank(s, i), other, sizeof other);
+        report_fate(supervisor_get_rank(s, i), other, sizeof other);
         n += is_other(s, i, root) && strcmp(other, text) == 0;
     }
     fprintf(out, n == 1 ? "  rank " : "  ranks ");
     for (int i = first; i < supervisor_n_ranks(s); i++) {
-        fate(supervisor_get_rank(s, i), other, sizeof other);
+        report_fate(supervisor_get_rank(s, i), other, sizeof other);
         if (!is_other(s, i, root) || strcmp(other, text) != 0)
             continue;
         if (i == last + 1) {
@@ -159,9 +158,9 @@ static void print_group(FILE *out, const struct report *r, int first, int root, 
 
 static bool was_printed(const struct supervisor *s, int rank, int root, const char *text)
 {
-    char other[2 * REPORT_STATUS_BYTES];
+    char other[REPORT_FATE_BYTES];
     for (int i = 0; i < rank; i++) {
-        fate(supervisor_get_rank(s, i), other, sizeof other);
+        report_fate(supervisor_get_rank(s, i), other, sizeof other);
         if (is_other(s, i, root) && strcmp(other, text) == 0)
             return true;
     }
@@ -171,11 +170,11 @@ static bool was_printed(const struct supervisor *s, int rank, int root, const ch
 static void print_others(FILE *out, const struct report *r, int root)
 {
     const struct supervisor *s = r->supervisor;
-    char text[2 * REPORT_STATUS_BYTES];
+    char text[REPORT_FATE_BYTES];
     for (int i = 0; i < supervisor_n_ranks(s); i++) {
         if (!is_other(s, i, root))
             continue;
-        fate(supervisor_get_rank(s, i), text, sizeof text);
+        report_fate(supervisor_get_rank(s, i), text, sizeof text);
         if (!was_printed(s, i, root, text))
             print_group(out, r, i, root, text);
     }

@@ -89,6 +89,7 @@ void report_print(FILE *out, const struct report *r);
 enum {
     REPORT_STATUS_BYTES = 160,
     REPORT_END_BYTES = 2 * REPORT_STATUS_BYTES,
+    REPORT_FATE_BYTES = 2 * REPORT_STATUS_BYTES,
     REPORT_SIGNAL_BYTES = 32,
     REPORT_DURATION_BYTES = 48
 };
@@ -100,6 +101,10 @@ char *report_status(int status, char *buf, size_t n);
  * forwarded"; "stopped by ddprun (SIGTERM) while it failed", for a rank that had reported its error
  * before. returns buf */
 char *report_end(const struct supervisor_rank *r, char *buf, size_t n);
+
+/* What became of any rank: the above, "succeeded", "stopped by ddprun (SIGTERM)", "not started".
+ * Those that are not the root cause share a line of the report where this text is the same. */
+void report_fate(const struct supervisor_rank *r, char *buf, size_t n);
 
 /* "SIGTERM". returns buf */
 char *report_signal(int sig, char *buf, size_t n);

@@ -55,6 +55,8 @@ enum hang_odd {
     HANG_NOT_ODD,
     HANG_RUNS,   /* it computes, and no other rank does */
     HANG_SLEEPS, /* it sleeps where no other does */
+    HANG_LAGS,   /* others wait in a collective that it has not called, as torch reports; set by the
+                    caller */
 };
 
 #define HANG_NAMED 16

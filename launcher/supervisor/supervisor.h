@@ -109,6 +109,7 @@ struct supervisor_event {
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
+    uint64_t held_ms;                    /* EXITED: it happened so long before now_ms */
     struct supervisor_progress progress; /* EXITED: the generation's, by now */
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
@@ -131,6 +132,7 @@ struct supervisor_exit {
     bool was_failing;
     int lost;    /* the rank whose death it has seen in the shared memory; -1: none */
     int aborter; /* the rank that has called MPI_Abort; -1: none */
+    uint64_t held_ms;
     struct supervisor_progress progress;
 };
 

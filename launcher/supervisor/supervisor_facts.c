@@ -46,6 +46,7 @@ struct supervisor_event supervisor_exit_event(const struct supervisor_exit *x)
                                      .was_failing = x->was_failing,
                                      .blames = culprit >= 0,
                                      .culprit = culprit,
+                                     .held_ms = x->held_ms,
                                      .progress = x->progress};
 }
 
@@ -93,7 +94,7 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         r->called = false;
         r->lost_peer = e->lost_peer;
         r->was_failing = e->was_failing;
-        r->ended_ms = e->now_ms;
+        r->ended_ms = e->now_ms - e->held_ms;
         if (s->primary < 0 && is_primary(r, e))
             s->primary = e->rank;
         if (s->verdict.outcome ==

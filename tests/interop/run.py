@@ -14,6 +14,7 @@ scripts/install-deps makes, with --interop for the newest and with --interop-old
 import argparse
 import contextlib
 import difflib
+import glob
 import json
 import os
 import re
@@ -35,6 +36,7 @@ PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))  # as scripts/check has i
 DEADLINE_S = 240 * PATIENCE  # meson has 300
 HANG_S = 20 * PATIENCE  # three ranks import torch within it, unless the machine is busy
 SKIPPED = 77
+WHY_IT_HANGS = "(?:sleeps where no other rank does|has not called a collective of torch that others wait in)"  # older torch, newer
 
 
 def cache_dir():
@@ -154,11 +156,11 @@ def error_that_caused_a_lost_peer_is_named(program, version, python, env, folder
             require(report, r"(?m)^ +\| .*RuntimeError: the real cause$", "the report")
 
 
-def hang(program, env, name):
+def hang(program, env, name, *words):
     """The stderr of a job of three ranks that hang once they are connected. If they were not when the timeout ended, it was too short
     for this machine and its load: the next is twice as long."""
     for limit_s in HANG_S, 2 * HANG_S, 4 * HANG_S:
-        out, err = run([program, "-n", "3", "--hang-timeout", f"{limit_s:.0f}s", script(name)], env, expect=(134,), more_s=limit_s)
+        out, err = run([program, "-n", "3", "--hang-timeout", f"{limit_s:.0f}s", *words, script(name)], env, expect=(134,), more_s=limit_s)
         if out.count("connected\n") == 3:
             return err
     fail("the ranks did not connect")
@@ -166,18 +168,32 @@ def hang(program, env, name):
 
 def rank_that_hangs_is_named(program, version, python, env, folder):
     err = hang(program, env, "hang.py")
-    require(err, r"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 sleeps where no other rank does$",
-            "stderr")
+    require(err, rf"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 {WHY_IT_HANGS}$", "stderr")
     require(err, r"(?m)^  rank 1: pid \d+, sleeps in \S*nanosleep\S*, uses [0-3]% of a CPU$", "stderr")
     report = require(err, r"(?sm)^ddprun: error: rank 1 failed: killed by SIGABRT\b.*", "stderr")[0]
     require(report, r"(?m)^ +\| .*read_a_batch_from_a_dead_disk$", "the report")
+
+
+def missing_rank_of_an_unmodified_script_is_named(program, version, python, env, folder):
+    """With the collective, and the stacks of all ranks, by torch's worker server: no debugger is in PATH."""
+    bare = {**env, "PATH": "/nonexistent"}
+    dumps = os.path.join(folder, "dumps")
+    err = hang(program, bare, "hang.py", "--on-failure-dump", dumps)
+    require(err, r"(?m)^ddprun: warning: rank 1 hangs: .*; rank 1 has not called a collective of torch that others wait in$", "stderr")
+    require(err, r"(?m)^  rank 1 is missing in gloo:all_reduce #4 of process group \S+ \(default_pg\): ranks 0 and 2 wait in it$", "stderr")
+    require(err, r"(?s)where rank 1 is:.*in read_a_batch_from_a_dead_disk.*where rank 0 is:.*in all_reduce.*where rank 2 is:.*in all_reduce", "stderr")
+    if "Server listening" in err:
+        fail("the worker server's message is shown")
+    page = max(glob.glob(os.path.join(dumps, "*", "attempt_0", "index.html")), key=os.path.getmtime)
+    with open(page, encoding="utf-8") as f:
+        require(f.read(), r"rank 1 is missing in gloo:all_reduce #4 ", page)
 
 
 def rank_that_hangs_at_a_step_is_named(program, version, python, env, folder):
     """With the stacks of all ranks, without debuggers."""
     bare = {**with_ddp_torch(env), "PATH": "/nonexistent"}
     err = hang(program, bare, "hang_at_step.py")
-    require(err, r"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 sleeps where no other rank does; "
+    require(err, rf"(?m)^ddprun: warning: rank 1 hangs: no rank made progress for \d+ s; rank 1 {WHY_IT_HANGS}; "
             r"the last completed step is 36$", "stderr")
     for rank in range(3):
         require(err, rf"(?m)^  rank {rank}: pid \d+, .*; 36 steps completed$", "stderr")

@@ -44,9 +44,11 @@ START_TEST(reports_of_the_job_have_their_options)
     JOB("ddprun", "train.py");
     ck_assert_ptr_null(spec.events);
     ck_assert_ptr_null(spec.report);
+    ck_assert_ptr_null(spec.failure_dump);
     ck_assert(!spec.dry_run);
     JOB("ddprun", "--events", "e.jsonl", "--report=r.json", "--event-log-handler=console",
-        "--dry-run", "--logs-specs=default", "train.py");
+        "--dry-run", "--logs-specs=default", "--on-failure-dump", "d", "train.py");
+    ck_assert_str_eq(spec.failure_dump, "d");
     ck_assert_str_eq(spec.events, "e.jsonl");
     ck_assert_str_eq(spec.report, "r.json");
     ck_assert(spec.dry_run);
@@ -141,6 +143,22 @@ START_TEST(an_address_of_pages_is_a_number)
 }
 END_TEST
 
+START_TEST(the_worker_server_is_chosen)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_int_eq(spec.worker_server, WORKER_SERVER_AUTO);
+    JOB("ddprun", "--worker-server", "on", "train.py");
+    ck_assert_int_eq(spec.worker_server, WORKER_SERVER_ON);
+    JOB("ddprun", "--worker-server=off", "--warm", "train.py");
+    ck_assert_int_eq(spec.worker_server, WORKER_SERVER_OFF);
+    ck_assert_int_eq(PARSE("ddprun", "--worker-server=yes", "train.py"), -EINVAL);
+    job_spec_fini(&spec);
+    ck_assert_int_eq(PARSE("ddprun", "--worker-server=on", "--warm", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text, "--worker-server on and --warm cannot be used together");
+    job_spec_fini(&spec);
+}
+END_TEST
+
 TCase *cli_output_cases(void)
 {
     TCase *t = tcase_create("output");
@@ -150,5 +168,6 @@ TCase *cli_output_cases(void)
     tcase_add_test(t, pages_are_served_at_the_loopback_unless_an_address_is_given);
     tcase_add_test(t, clients_may_call_the_pages_by_further_names);
     tcase_add_test(t, an_address_of_pages_is_a_number);
+    tcase_add_test(t, the_worker_server_is_chosen);
     return t;
 }

@@ -1,0 +1,1 @@
+"""A C module in PyTorch."""

@@ -1,0 +1,1 @@
+"""A test double of PyTorch: as much of it as starts a worker server."""

@@ -1,0 +1,1 @@
+"""The module after whose import the worker server is started."""
