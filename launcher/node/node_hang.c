@@ -73,7 +73,8 @@ static void look_at(const struct node_hang *w, int rank, struct hang_look *ret)
     ret->has_page = generation_read_progress(n->gen, rank, &ret->progress, &ret->digest);
 }
 
-/* Whether no rank has done anything for half of the timeout: torch is not asked without need. */
+/* Whether no rank has done anything for half of the timeout: torch is not asked without need. A
+ * timeout that is learned needs to know more. */
 static bool is_quiet(const struct node_hang *w, uint64_t now_ms)
 {
     uint64_t moved_ms = w->since_ms;
@@ -81,7 +82,7 @@ static bool is_quiet(const struct node_hang *w, uint64_t now_ms)
         if (w->looks[i].runs)
             moved_ms = later(moved_ms, w->looks[i].output_ms);
     return now_ms - moved_ms >=
-           w->n->spec->hang_timeout_ms / 2;
+           (w->n->spec->hang_learns ? TORCH_EVERY_MS : hang_timeout_ms(w->hang) / 2);
 }
 
 /* Ranks that report their progress in another way are not asked. */
@@ -93,7 +94,7 @@ static void ask_torch(struct node_hang *w, uint64_t now_ms)
     if (w->n->torch_hook->archive == NULL || torch_watch_is_busy(w->torch) ||
         now_ms < w->ask_at_ms || !is_quiet(w, now_ms))
         return;
-    const uint64_t every_ms = w->n->spec->hang_timeout_ms / 8;
+    const uint64_t every_ms = hang_timeout_ms(w->hang) / 8;
     w->ask_at_ms = now_ms + (every_ms < TORCH_EVERY_MS ? every_ms : TORCH_EVERY_MS);
     char **servers = node_stacks_find_servers(w->n);
     for (int i = 0; servers != NULL && i < w->n->spec->n_local; i++) {
@@ -455,7 +456,7 @@ static int hang_open(const struct node_view *n, struct co_error *err)
     if (w == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     w->n = n;
-    w->hang = hang_create(n->spec->n_local, timeout_ms);
+    w->hang = hang_create(n->spec->n_local, timeout_ms, n->spec->hang_learns);
     w->torch = torch_watch_create(n->spec->n_local);
     w->looks = calloc(n_ranks, sizeof *w->looks);
     w->procs = calloc(n_ranks, sizeof *w->procs);

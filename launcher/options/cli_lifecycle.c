@@ -22,6 +22,7 @@ enum {
     GRACE_MS = 30000,
     FAILURE_GRACE_MS = 5000,
     RECOVERY_MS = 60000,
+    HANG_MOST_MS = 1800000, /* of --hang-timeout auto */
     RESTARTS_MAX = 1000000,
     STANDBY_MAX = 64
 };
@@ -272,6 +273,16 @@ static int set_failures(const struct draft *d, struct job_spec *spec, struct co_
     return rc;
 }
 
+static int set_hang_timeout(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const char *value = d->given[OPTION_HANG_TIMEOUT].value;
+    spec->hang_learns = value != NULL && strcmp(value, "auto") == 0;
+    if (!spec->hang_learns)
+        return cli_time(d, OPTION_HANG_TIMEOUT, false, &spec->hang_timeout_ms, err);
+    spec->hang_timeout_ms = HANG_MOST_MS;
+    return 0;
+}
+
 /* A job that may fail once only ends at its first failure anyway. */
 static int set_no_progress(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
@@ -303,7 +314,6 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
     static const struct cli_field fields[] = {
         {OPTION_ON_FAILURE, CLI_CHOICE, offsetof(struct job_spec, on_failure), actions},
         {OPTION_RECOVERY_TIMEOUT, CLI_TIME, offsetof(struct job_spec, recovery_ms)},
-        {OPTION_HANG_TIMEOUT, CLI_TIME, offsetof(struct job_spec, hang_timeout_ms)},
         {OPTION_ON_TERM, CLI_TIME, offsetof(struct job_spec, on_term_ms)},
         {OPTION_SIGNAL_SCOPE, CLI_CHOICE, offsetof(struct job_spec, signal_scope), scopes},
     };
@@ -312,6 +322,7 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
     return cli_set_fields(d, fields, CLI_N(fields), spec, err)
         ?: set_failures(d, spec, err)
         ?: set_no_progress(d, spec, err)
+        ?: set_hang_timeout(d, spec, err)
         ?: set_standby(d, spec, err)
         ?: set_exclusion(d, spec, err)
         ?: set_no_restart_on(d, spec, err)

@@ -266,12 +266,13 @@ const struct co_option cli_table[] = {
              "if it is not set, the number of allowed CPUs divided by the number of ranks (under "
              "the name torchrun: 1 if there are several ranks)."},
 
-    {OPTION_HANG_TIMEOUT, 0, "hang-timeout", "TIME", .subject = "Monitoring and debugging",
+    {OPTION_HANG_TIMEOUT, 0, "hang-timeout", "TIME|auto", .subject = "Monitoring and debugging",
      .topic = "debugging", .weak = true, .brief = "Report and end a rank that hangs for TIME.",
      .help = "End a rank that makes no progress for TIME while its peers wait for it, and report "
              "the call it is missing in and its stack. It counts as a failure. libddp ranks, and "
              "programs that report their steps, show their progress; other ranks are judged by "
-             "their output. Default: never."},
+             "their output. auto: 5 times the longest time without progress so far, 5m to 30m. "
+             "Default: never."},
     {OPTION_ON_FAILURE_DUMP, 0, "on-failure-dump", "DIR", .weak = true,
      .help = "Write what is known about each failure to a directory below DIR, with a page "
              "index.html: stacks of all ranks before they are stopped, their last lines, NCCL's "

@@ -23,13 +23,17 @@ struct rank { /* when it was last seen to change */
     bool has_page;
     uint64_t digest;
     uint64_t page_ms, any_ms;    /* its page; that, or its output */
+    bool has_moved;              /* since time began again: the first movement takes longer */
     struct use uses[BUSY_LOOKS]; /* the last ones, in a ring */
     unsigned n_uses;             /* all of them */
 };
 
 struct hang {
     int n;
-    uint64_t timeout_ms;
+    uint64_t timeout_ms; /* the longest one */
+    bool learns;
+    uint64_t longest_ms; /* that a movement took */
+    unsigned n_moves;    /* HANG_LEARN_MOVES at most */
     bool has_others;
     struct rank ranks[];
 };
@@ -40,14 +44,24 @@ uint64_t hang_interval_ms(uint64_t timeout_ms)
     return ms < SHORTEST_MS ? SHORTEST_MS : ms > LONGEST_MS ? LONGEST_MS : ms;
 }
 
-struct hang *hang_create(int n_ranks, uint64_t timeout_ms)
+struct hang *hang_create(int n_ranks, uint64_t timeout_ms, bool learns)
 {
     struct hang *h = calloc(1, sizeof *h + (size_t)n_ranks * sizeof h->ranks[0]);
     if (h == NULL)
         return NULL;
     h->n = n_ranks;
     h->timeout_ms = timeout_ms;
+    h->learns = learns;
     return h;
+}
+
+uint64_t hang_timeout_ms(const struct hang *h)
+{
+    uint64_t ms = h->longest_ms * HANG_LEARN_FACTOR;
+    if (!h->learns || h->n_moves < HANG_LEARN_MOVES)
+        return h->timeout_ms;
+    ms = ms > HANG_LEARN_MIN_MS ? ms : HANG_LEARN_MIN_MS;
+    return ms < h->timeout_ms ? ms : h->timeout_ms;
 }
 
 void hang_destroy(struct hang *h)
@@ -69,8 +83,20 @@ static uint64_t since(uint64_t then_ms, uint64_t now_ms)
     return now_ms > then_ms ? now_ms - then_ms : 0;
 }
 
-static void note_rank(struct rank *r, const struct hang_look *look, uint64_t now_ms)
+static void note_move(struct hang *h, struct rank *r, uint64_t from_ms, uint64_t to_ms)
 {
+    if (to_ms <= from_ms)
+        return;
+    if (r->has_moved && to_ms - from_ms > h->longest_ms)
+        h->longest_ms = to_ms - from_ms;
+    if (r->has_moved && h->n_moves < HANG_LEARN_MOVES)
+        h->n_moves++;
+    r->has_moved = true;
+}
+
+static void note_rank(struct hang *h, struct rank *r, const struct hang_look *look, uint64_t now_ms)
+{
+    const uint64_t before_ms = look->has_page ? r->page_ms : r->any_ms;
     if (look->has_page != r->has_page || (look->has_page && look->digest != r->digest))
         r->page_ms = now_ms;
     r->has_page = look->has_page;
@@ -79,6 +105,7 @@ static void note_rank(struct rank *r, const struct hang_look *look, uint64_t now
         r->any_ms = r->page_ms;
     if (look->output_ms > r->any_ms)
         r->any_ms = look->output_ms;
+    note_move(h, r, before_ms, look->has_page ? r->page_ms : r->any_ms);
     r->uses[r->n_uses++ % BUSY_LOOKS] =
         (struct use){.is_runnable = look->is_runnable, .at_ms = now_ms, .cpu_ms = look->cpu_ms};
 }
@@ -108,7 +135,7 @@ static bool is_busy(const struct hang *h, int rank)
 
 static bool is_overdue(const struct hang *h, int rank, uint64_t now_ms)
 {
-    return since(h->ranks[rank].page_ms, now_ms) >= h->timeout_ms;
+    return since(h->ranks[rank].page_ms, now_ms) >= hang_timeout_ms(h);
 }
 
 /* Its page also shows in which calls it is. */
@@ -152,7 +179,7 @@ static struct facts find_facts(const struct hang *h, const struct hang_look *loo
     for (int i = 0; i < h->n; i++) {
         if (!looks[i].runs)
             continue;
-        f.is_silent = f.is_silent && since(h->ranks[i].any_ms, now_ms) >= h->timeout_ms;
+        f.is_silent = f.is_silent && since(h->ranks[i].any_ms, now_ms) >= hang_timeout_ms(h);
         if (!is_overdue(h, i, now_ms))
             f.n_moving++;
         else if (is_waiting(&looks[i], all_have_pages))
@@ -174,7 +201,7 @@ bool hang_note(struct hang *h, const struct hang_look *looks, uint64_t now_ms)
 {
     for (int i = 0; i < h->n; i++)
         if (looks[i].runs)
-            note_rank(&h->ranks[i], &looks[i], now_ms);
+            note_rank(h, &h->ranks[i], &looks[i], now_ms);
     const struct facts f = find_facts(h, looks, now_ms);
     return some_hang(&f);
 }

@@ -80,15 +80,23 @@ struct hang_finding {
         last; /* the last one of `rank` in the group of `call`; SILENT: anywhere */
 };
 
+enum { HANG_LEARN_MOVES = 20, HANG_LEARN_FACTOR = 5, HANG_LEARN_MIN_MS = 300000 };
+
 /* timeout_ms   > 0
+ * learns       the timeout becomes shorter once HANG_LEARN_MOVES movements of ranks after their
+ *              first one are known: HANG_LEARN_FACTOR times the longest time that a rank took for
+ *              one, but not below HANG_LEARN_MIN_MS
  * returns      NULL without memory */
-struct hang *hang_create(int n_ranks, uint64_t timeout_ms);
+struct hang *hang_create(int n_ranks, uint64_t timeout_ms, bool learns);
 void hang_destroy(struct hang *h); /* NULL is fine */
 
 /* Time begins again for all ranks: they were started, or one of them was replaced.
  *
  * has_others   the job has ranks on other nodes */
 void hang_renew(struct hang *h, bool has_others, uint64_t now_ms);
+
+/* The timeout as it is now. */
+uint64_t hang_timeout_ms(const struct hang *h);
 
 /* Take notice of how the ranks are now.
  *

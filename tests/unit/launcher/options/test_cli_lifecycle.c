@@ -168,12 +168,32 @@ START_TEST(generations_without_progress_are_limited)
 }
 END_TEST
 
+START_TEST(a_hang_timeout_is_a_time_or_learned)
+{
+    static const char *const bad[] = {"", "0", "-1", "x", "automatic", "5m,auto"};
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.hang_timeout_ms, 0);
+    JOB("ddprun", "--hang-timeout", "5m", "train.py");
+    ck_assert_uint_eq(spec.hang_timeout_ms, 300000);
+    ck_assert(!spec.hang_learns);
+    JOB("ddprun", "--hang-timeout=auto", "train.py");
+    ck_assert_uint_eq(spec.hang_timeout_ms, 1800000);
+    ck_assert(spec.hang_learns);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(PARSE("ddprun", "--hang-timeout", bad[i], "train.py") < 0, "%s", bad[i]);
+        ck_assert_msg(strstr(err.text, "--hang-timeout") != NULL, "%s", err.text);
+        job_spec_fini(&spec);
+    }
+}
+END_TEST
+
 TCase *cli_end_cases(void)
 {
     TCase *t = tcase_create("end");
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(t, a_failed_rank_is_replaced_by_default);
+    tcase_add_test(t, a_hang_timeout_is_a_time_or_learned);
     tcase_add_test(t, progress_makes_restarts_free_on_request);
     tcase_add_test(t, generations_without_progress_are_limited);
     tcase_add_test(t, python_ranks_may_be_forked);

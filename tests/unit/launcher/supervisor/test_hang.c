@@ -20,7 +20,7 @@ static void set_up(void)
     memset(look, 0, sizeof look);
     memset(cpu_percent, 0, sizeof cpu_percent);
     now_ms = 50000;
-    h = hang_create(N, T);
+    h = hang_create(N, T, false);
     hang_renew(h, false, now_ms);
     for (int i = 0; i < N; i++)
         look[i] = (struct hang_look){.runs = true, .cpu_ms = 70000 * (uint64_t)(i + 1)};
@@ -437,6 +437,57 @@ START_TEST(a_rank_that_alone_reports_steps_waits_for_no_other)
 }
 END_TEST
 
+/* All ranks make a step each time. */
+static void make_steps(int n, uint64_t step_ms)
+{
+    for (int i = 0; i < n; i++) {
+        now_ms += step_ms;
+        for (int rank = 0; rank < N; rank++) {
+            look[rank].has_page = look[rank].progress.only_steps = true;
+            look[rank].digest++;
+        }
+        hang_note(h, look, now_ms);
+    }
+}
+
+static void learn(uint64_t most_ms)
+{
+    hang_destroy(h);
+    h = hang_create(N, most_ms, true);
+    hang_renew(h, false, now_ms);
+}
+
+START_TEST(a_timeout_is_learned_from_the_longest_movement)
+{
+    const uint64_t most_ms = 4 * HANG_LEARN_MIN_MS, long_ms = HANG_LEARN_MIN_MS / 2;
+    learn(most_ms);
+    make_steps(1, 2 * most_ms); /* the first one takes longer */
+    ck_assert_uint_eq(hang_timeout_ms(h), most_ms);
+    make_steps(HANG_LEARN_MOVES / N - 1, 1000);
+    ck_assert_uint_eq(hang_timeout_ms(h), most_ms);
+    make_steps(1, 1000);
+    ck_assert_uint_eq(hang_timeout_ms(h), HANG_LEARN_MIN_MS);
+    make_steps(1, long_ms);
+    make_steps(3, 1000);
+    ck_assert_uint_eq(hang_timeout_ms(h), HANG_LEARN_FACTOR * long_ms);
+    hang_renew(h, false, now_ms);
+    make_steps(1, 3 * long_ms); /* nor does the first one of another generation count */
+    ck_assert_uint_eq(hang_timeout_ms(h), HANG_LEARN_FACTOR * long_ms);
+    make_steps(1, most_ms);
+    ck_assert_uint_eq(hang_timeout_ms(h), most_ms);
+}
+END_TEST
+
+START_TEST(a_learned_timeout_ends_a_rank)
+{
+    learn(4 * HANG_LEARN_MIN_MS);
+    make_steps(HANG_LEARN_MOVES, 1000);
+    ck_assert(!pass(HANG_LEARN_MIN_MS - STEP));
+    ck_assert(pass(STEP));
+    ck_assert_int_eq(found.kind, HANG_SILENT);
+}
+END_TEST
+
 TEST_SUITE(hang)
 {
     Suite *suite = suite_create("hang");
@@ -465,6 +516,8 @@ TEST_SUITE(hang)
     tcase_add_test(tc, with_other_nodes_only_certain_findings_are_reported);
     tcase_add_test(tc, a_new_generation_resets_the_time);
     tcase_add_test(tc, the_interval_between_looks_is_bounded);
+    tcase_add_test(tc, a_timeout_is_learned_from_the_longest_movement);
+    tcase_add_test(tc, a_learned_timeout_ends_a_rank);
     suite_add_tcase(suite, tc);
     return suite;
 }
