@@ -22,7 +22,7 @@ import libtorch_same  # noqa: E402 (found by the path above)
 import run as interop  # noqa: E402
 
 NETWORKS = ["mlp", "conv"]
-LINE = re.compile(r"median (\S+) ms(?:; (\d+) gradients, of which (\d+) copies of (\S+) MB were made; (\d+) of (\d+) buckets in place, (\d+) overlapped)?")
+LINE = re.compile(r"median (\S+) ms(?:; (\d+) gradients of (\S+) MB, (\d+) copies; (\d+) of (\d+) buckets in place, (\d+) overlapped)?")
 
 
 def build(args, python, env):
@@ -69,9 +69,9 @@ def main():
                 times[way].append(float(took))
         theirs = statistics.median(times["Python, gloo"])
         for way, runs in times.items():
-            n, copies, size, in_place, buckets, overlapped = (text or "-" for text in counts[way])
+            n, size, copies, in_place, buckets, overlapped = (text or "-" for text in counts[way])
             rows.append([network, way, len(runs), f"{min(runs):.2f}", f"{statistics.median(runs):.2f}", f"{max(runs):.2f}",
-                         f"{theirs / statistics.median(runs):.2f}", n, f"{copies} ({size} MB)", f"{in_place} of {buckets}", overlapped])
+                         f"{theirs / statistics.median(runs):.2f}", f"{n} ({size} MB)", copies, f"{in_place} of {buckets}", overlapped])
     head = ["network", "ranks' program", "runs", "min ms", "median ms", "max ms", "Python / it", "gradients", "copies", "in place", "overlapped"]
     text = f"torch {args.torch}, {args.ranks} ranks, {args.steps} steps a run\n\n{results.table(head, rows)}"
     print(f"{results.machine()}; load average {load:.2f} before, {results.load_average():.2f} after\n\n{text}")
