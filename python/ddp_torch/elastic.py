@@ -35,13 +35,14 @@ from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from . import connections, kept, meeting, process_group, stuck
-from .library import ETIMEOUT, OK, RETRY, TRAIN, library
+from .library import ETIMEOUT, INT64, OK, RETRY, TRAIN, library
 from .origin import may_be_of_communication
 from .randomness import Generators
 from .samples import DistributedSampler
+from .shards import Found, Sharded
 from .state import State
 
-__all__ = ["DistributedSampler", "State", "run"]
+__all__ = ["DistributedSampler", "Sharded", "State", "run"]
 
 STUCK_S, STUCK_LOOKS = 5, 5
 VERDICT_MS = 10000  # from a failed call until it is known that the generation is over
@@ -70,6 +71,7 @@ def run_once(train, state, backend, timeout):
     alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group(backend, **alone, **more(timeout))
     try:
+        state._make_sharded([Found(0, 0, -1)] * dist.get_world_size(), dist.get_rank())
         state._begin(0, dist.get_rank(), dist.get_world_size())
         return train(state)
     finally:
@@ -162,7 +164,7 @@ class Job:
             status = library.run(callback, None)
         if self.dropping is not None:
             self.dropping.join(DROP_S)
-        self.state.__dict__["_on_step"] = None
+        self.state.__dict__.update(_on_step=None, _barrier=None)
         if self.failure is not None:
             raise self.failure
         if status != OK:
@@ -234,24 +236,30 @@ class Job:
 
     def recover(self, world):
         """Give all ranks the state after the last completed step."""
-        state, size = self.state, library.world_size(world)
+        state, generation, rank, size = self.state, library.generation(world), library.rank(world), library.world_size(world)
+        found = self.compare(world) if generation > 0 else [Found(0, 0, -1)] * size
+        has_lack = state._make_sharded(found, rank)
         state._go_back()
-        state._begin(library.generation(world), library.rank(world), size)
+        state._begin(generation, rank, size)
         if state._random is None:
             state.__dict__["_random"] = Generators(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")), os.environ.get("LOCAL_RANK"))
         state.__dict__["_on_step"] = functools.partial(library.step_done, world)
-        if library.generation(world) == 0:
-            return
-        mine = (ctypes.c_int64 * 2)(-1 if state._is_torn else state._done, state._commit is not None and state._commit[0] == state._done)
-        theirs = (ctypes.c_int64 * (2 * size))()
-        kept.check("recovery", library.all_gather(world, mine, theirs, 2, 3, None))
-        ranks = [(theirs[2 * r], theirs[2 * r + 1], -r) for r in range(size)]
-        most = max(ranks)
-        if most[0] < library.completed_steps(world):
-            raise RuntimeError(f"elastic.run: no rank has the whole state after step {state._first_step + library.completed_steps(world)}: "
+        state.__dict__["_barrier"] = lambda: kept.check("the step of a sharded model", library.barrier(world))
+        most, least = max(one.done for one in found), min(one.done for one in found)
+        if most > 0 or least < 0 or has_lack:
+            source = max(range(size), key=lambda r: (found[r].done, found[r].has_commit, -r))
+            state._share(world, source, source == rank, with_large=least < most or has_lack)
+
+    def compare(self, world):
+        """-> what each rank has"""
+        size, width = library.world_size(world), len(Found._fields)
+        mine, theirs = (ctypes.c_int64 * width)(*self.state._found()), (ctypes.c_int64 * (width * size))()
+        kept.check("recovery", library.all_gather(world, mine, theirs, width, INT64, None))
+        found = [Found(*theirs[width * r:width * (r + 1)]) for r in range(size)]
+        if max(one.done for one in found) < library.completed_steps(world):
+            raise RuntimeError(f"elastic.run: no rank has the whole state after step {self.state._first_step + library.completed_steps(world)}: "
                                "those that had it died; restart the job from a checkpoint")
-        if most[0] > 0 or min(ranks)[0] < 0:
-            state._share(world, -most[2], -most[2] == library.rank(world), with_large=min(ranks)[0] < most[0])
+        return found
 
     # --- its end ----------------------------------------------------------------------------------
 

@@ -165,7 +165,7 @@ def check_whole(name, optimizer):
         for parameter in group["params"]:
             if is_sharded(parameter):
                 raise NotImplementedError(f"elastic.State: {name} has sharded parameters (FSDP, DTensor), which die with their rank: "
-                                          "use DistributedDataParallel, or --on-failure restart with checkpoints")
+                                          "use elastic.Sharded with replicas, DistributedDataParallel, or --on-failure restart with checkpoints")
 
 
 def is_sharded(parameter):

@@ -3,7 +3,8 @@ import contextlib
 
 import torch
 
-from . import kept
+from . import kept, shards
+from .library import library
 
 RESERVED = ("step", "generation")
 
@@ -24,18 +25,22 @@ class State:
         for name, thing in things.items():
             if name.startswith("_") or hasattr(type(self), name) or name in RESERVED:
                 raise TypeError(f"elastic.State: invalid name '{name}': State uses it itself")
-            found = kept.keep(name, thing)
+            found = shards.KeptSharded(thing) if isinstance(thing, shards.Sharded) else kept.keep(name, thing)
             if found is None:
                 values[name] = thing
             else:
                 objects[name] = found
         self.__dict__.update(_objects=objects, _values=values, _first_step=step, _done=0, _is_torn=False, _commit=None, _is_fresh=True,
-                             _is_new=True, _on_step=None, _random=None, _generation=0, _resumed=None,
+                             _is_new=True, _places=None, _barrier=None, _on_step=None, _random=None, _generation=0, _resumed=None,
                              _samplers=[k.thing for k in objects.values() if isinstance(k, kept.KeptSampler)])
+        sharded = [k for k in objects.values() if isinstance(k, shards.KeptSharded)]
+        if len(sharded) > 1:
+            raise TypeError("elastic.State: more than one elastic.Sharded: let its function return all models as one module")
+        self.__dict__["_sharded"] = sharded[0] if sharded else None
         optimizers = [k.thing for k in objects.values() if isinstance(k, kept.KeptOptimizer)]
         for optimizer in optimizers:
             optimizer.register_step_pre_hook(self._before_step)
-        if optimizers:
+        if optimizers and not sharded:
             optimizers[-1].register_step_post_hook(self._after_step)
         for k in objects.values():
             if isinstance(k, kept.KeptModule) and not isinstance(k.thing, torch.jit.ScriptModule):
@@ -186,6 +191,31 @@ class State:
         self._values.clear()
         self._values.update(kept.copied(values))
 
+    def _found(self):
+        """What this rank has."""
+        has_commit = self._commit is not None and self._commit[0] == self._done
+        return shards.Found(-1 if self._is_torn else self._done, int(has_commit), self._sharded.thing._shard if self._sharded else -1)
+
+    def _make_sharded(self, found, rank):
+        """found   of each rank
+        returns   whether a rank lacks its shard"""
+        if self._sharded is None:
+            return False
+        thing = self._sharded.thing
+        places = shards.place(found, thing._n_shards)
+        thing._build(places, rank)
+        thing.optimizer.register_step_pre_hook(self._meet)
+        thing.optimizer.register_step_pre_hook(self._before_step)
+        thing.optimizer.register_step_post_hook(self._after_step)
+        thing.model.register_forward_pre_hook(self._before_forward)
+        self.__dict__["_places"] = places
+        return any(places.lacking)
+
+    def _meet(self, *_):
+        """Gradients of one shard may be complete when a rank dies that others need for those of another: then no rank makes the step."""
+        if self._barrier is not None:
+            self._barrier()
+
     def _begin(self, generation, rank, size):
         for sampler in self._samplers:
             sampler._place(rank, size)
@@ -213,6 +243,8 @@ class State:
             if is_behind:
                 self.__dict__["_is_torn"] = True
             kept.send_large(world, self._objects, source, is_source, is_behind)
+            if self._sharded is not None:
+                self._sharded.send(world, self._places, library.rank(world))
         if not is_source:
             self._set_small(small)
             self.__dict__.update(_done=done, _first_step=first, _is_torn=False)

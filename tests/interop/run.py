@@ -447,6 +447,10 @@ def ddp_torch_continues_with_fewer_ranks(program, version, python, env, folder):
     recovers(program, env, python, folder, "shrunk", "shrunk_to_one_and_no_sample_is_lost")
 
 
+def ddp_torch_recovers_shards_from_a_replica(program, version, python, env, folder):
+    recovers(program, env, python, folder, "sharded", "sharded_without_a_replica")
+
+
 def ddp_torch_raises_what_is_not_a_loss(program, version, python, env, folder):
     recovers(program, env, python, folder, "own_exceptions", "a_rank_that_torch_keeps_ends_itself", "other_launchers")
 

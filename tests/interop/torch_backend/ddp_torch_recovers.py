@@ -16,6 +16,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK = os.path.join(HERE, "recovering_rank.py")
+SHARDS = os.path.join(HERE, "recovering_shards.py")
 STEPS = 40
 DEADLINE_S = 600
 PLACES = "forward", "backward", "reduced", "done"
@@ -24,9 +25,9 @@ PLACES = "forward", "backward", "reduced", "done"
 class Run:
     """A job, and what its ranks have reported."""
 
-    def __init__(self, launcher, *words, backend="gloo", kills=(), options=(), steps=STEPS, expect=0):
+    def __init__(self, launcher, *words, backend="gloo", kills=(), options=(), steps=STEPS, expect=0, program=RANK):
         marks = tempfile.mkdtemp(dir=FOLDER)
-        command = [*launcher, *words, RANK, "--steps", str(steps), "--backend", backend, "--marks", marks, *options]
+        command = [*launcher, *words, program, "--steps", str(steps), "--backend", backend, "--marks", marks, *options]
         for kill in kills:
             command += ["--kill", kill]
         print("+", *command, flush=True)
@@ -49,10 +50,10 @@ class Run:
                 self.worlds[step] = int(match[6])
                 self.took[step] += map(int, match[8].split(","))
 
-    def check_steps(self, steps=STEPS):
+    def check_steps(self, steps=STEPS, n_results=1):
         check(sorted(self.results) == list(range(1, steps + 1)), f"steps {sorted(self.results)}")
         for step, results in self.results.items():
-            check(len(results) == 1, f"step {step} has different results: {results}")
+            check(len(results) == n_results, f"step {step} has different results: {results}")
 
     def check_kills(self, kills, n):
         """All happened, and each of them cost one process."""
@@ -114,6 +115,25 @@ def shrunk_to_one_and_no_sample_is_lost():
     known = 101 - 4 * n_silent
     check(len(set(epoch)) >= known, f"{len(set(epoch))} samples, not {known}")
     check(max(collections.Counter(epoch[:known]).values()) == 1, "a sample was used twice in an epoch")
+
+
+def sharded():
+    """Two replicas of two shards: a rank that starts again gets its shard from the other replica."""
+    kills = ["3:forward:0", "6:backward:1", "9:reduced:2", "12:forward:0,3", "15:backward:1", "15:sharing:0"]
+    for backend in "gloo", "ddp":
+        found = Run(ddprun(4), backend=backend, kills=kills, steps=20, program=SHARDS)
+        found.check_steps(20, n_results=2)
+        found.check_kills(kills, 4)
+    expected = Run(ddprun(4), backend="ddp", steps=20, program=SHARDS)
+    check(found.results == expected.results, f"{found.results}\nnot\n{expected.results}")
+
+
+def sharded_without_a_replica():
+    found = Run(ddprun(4), kills=["3:forward:0,2"], steps=10, program=SHARDS)
+    check("no rank has shard 0 of 2 after step 3: those that had it died; restart the job from a checkpoint" in found.err, found.err)
+    found.check_steps(10, n_results=2)
+    found = Run([DDPRUN, "-n", "3"], steps=10, program=SHARDS, expect=1)
+    check("3 ranks cannot hold replicas of 2 shards" in found.err, found.err)
 
 
 def own_exceptions():
@@ -205,7 +225,7 @@ def transformers():
     framework("transformers", "recovering_transformers.py")
 
 
-CASES = [replaced_with_the_same_bits, replaced_with_gloo, shrunk, shrunk_to_one_and_no_sample_is_lost, own_exceptions,
+CASES = [replaced_with_the_same_bits, replaced_with_gloo, shrunk, shrunk_to_one_and_no_sample_is_lost, sharded, sharded_without_a_replica, own_exceptions,
          a_rank_that_torch_keeps_ends_itself, a_standby_takes_over, other_launchers, at_random, tutorial, accelerate,
          lightning, transformers]
 
