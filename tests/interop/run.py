@@ -577,6 +577,7 @@ CASES = {
         killed_rank_is_restarted,
         forked_ranks_train_again,
         rank_that_hangs_is_named,
+        missing_rank_of_an_unmodified_script_is_named,
         rank_that_hangs_at_a_step_is_named,
         stack_names_the_line_of_each_rank,
         py_spy_names_the_line_of_each_rank,
