@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import difflib
 import glob
+import inspect
 import json
 import os
 import re
@@ -565,51 +566,9 @@ def torchruns_agents_rendezvous_at_the_daemon(program, version, python, env, fol
             require(out, rf"(?m)^rank {rank} of 4 ended well$", "what the agents said")
 
 
-CASES = {
-    case.__name__: case
-    for case in (
-        ddp_tutorial_trains_on_2_workers,
-        ddp_tutorial_trains_alone,
-        mp_spawn_tutorial_chooses_its_own_port,
-        exception_reaches_the_report,
-        error_that_caused_a_lost_peer_is_named,
-        error_file_reaches_the_report,
-        killed_rank_is_restarted,
-        forked_ranks_train_again,
-        rank_that_hangs_is_named,
-        missing_rank_of_an_unmodified_script_is_named,
-        rank_that_hangs_at_a_step_is_named,
-        stack_names_the_line_of_each_rank,
-        py_spy_names_the_line_of_each_rank,
-        flight_recorder_dumps_are_collected,
-        start_names_the_late_rank,
-        environment_equals_torchruns,
-        sampler_draws_as_torch_does,
-        scaler_equals_torchs,
-        syncbn_equals_torchs_over_the_whole_batch,
-        tensors_are_exchanged_both_ways,
-        buckets_equal_torchs_after_its_rebuild,
-        store_answers_like_torchs_store,
-        torchruns_agents_rendezvous_at_the_daemon,
-        ddpctl_works_on_torchs_store,
-        ddp_torch_equals_gloo,
-        options_of_torchrun_are_accepted,
-        ddp_torch_knows_the_names_of_torch,
-        ddp_torch_trains_like_gloo,
-        ddp_torch_names_the_failed_rank,
-        ddp_torch_lets_ddprun_name_a_hung_rank,
-        ddp_torch_joins_through_any_store,
-        ddp_torch_recovers_with_the_same_bits,
-        ddp_torch_recovers_with_gloo,
-        ddp_torch_continues_with_fewer_ranks,
-        ddp_torch_raises_what_is_not_a_loss,
-        ddp_torch_lets_a_standby_take_over,
-        ddp_torch_recovers_with_accelerate,
-        ddp_torch_recovers_with_lightning,
-        ddp_torch_recovers_on_several_nodes,
-        ddp_torch_tutorial_recovers,
-    )
-}
+PARAMETERS = ["program", "version", "python", "env", "folder"]
+CASES = {name: case for name, case in list(globals().items())
+         if inspect.isfunction(case) and list(inspect.signature(case).parameters) == PARAMETERS}
 
 
 def main():

@@ -39,7 +39,8 @@ def train(state):
         state.epoch += 1
     parameters = torch.cat([p.detach().flatten() for p in state.model.parameters()])
     are_same = torch.equal(accelerator.gather(parameters.sum().reshape(1)).unique(), parameters.sum().reshape(1))
-    print(f"rank {accelerator.process_index} of {accelerator.num_processes} pid {os.getpid()}: {state.step} steps, same {are_same}", flush=True)
+    line = f"rank {accelerator.process_index} of {accelerator.num_processes} pid {os.getpid()}: {state.step} steps, same {are_same}\n"
+    os.write(1, line.encode())  # whole: print() may write its end separately
 
 
 if __name__ == "__main__":

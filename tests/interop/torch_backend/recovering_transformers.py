@@ -66,7 +66,8 @@ def train(state):
     totals = [torch.empty(1) for _ in range(dist.get_world_size())]
     dist.all_gather(totals, total)
     are_same = all(torch.equal(one, total) for one in totals)
-    print(f"rank {dist.get_rank()} of {dist.get_world_size()} pid {os.getpid()}: {state.step} steps, same {are_same}", flush=True)
+    line = f"rank {dist.get_rank()} of {dist.get_world_size()} pid {os.getpid()}: {state.step} steps, same {are_same}\n"
+    os.write(1, line.encode())  # whole: print() may write its end separately
 
 
 if __name__ == "__main__":
