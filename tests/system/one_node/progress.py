@@ -40,6 +40,7 @@ class Shown(unittest.TestCase):
         with Job("--http", "0", "-n", "2", *sh(STEPS, "steps 0 7", "echo up >$TEST_FIFO", "exec sleep 1000")) as job:
             port = port_of(job)
             job.hear(2)
+            await_running(job)
             await_true(lambda: [rank["steps"] for rank in status(job)[0]["ranks"]] == [7, 7])
             rank = status(job)[0]["ranks"][0]
             self.assertIsNone(rank["waits"])  # libddp alone knows it
