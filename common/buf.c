@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+
+enum { RECEIVE_BYTES = 65536 };
 
 static void free_data(struct co_buf *b)
 {
@@ -69,4 +72,17 @@ void co_buf_consume(struct co_buf *b, size_t n)
     b->start += n;
     if (b->start == b->end)
         b->start = b->end = 0;
+}
+
+bool co_buf_receive(struct co_buf *b, int fd, size_t max)
+{
+    for (;;) {
+        uint8_t *room = co_buf_room(b, RECEIVE_BYTES);
+        const ssize_t n = room != NULL ? recv(fd, room, RECEIVE_BYTES, MSG_DONTWAIT) : 0;
+        if (n <= 0)
+            return n == 0 || (errno != EAGAIN && errno != EINTR);
+        co_buf_added(b, (size_t)n);
+        if (co_buf_len(b) > max)
+            return true;
+    }
 }

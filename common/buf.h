@@ -32,6 +32,12 @@ void co_buf_added(struct co_buf *b, size_t n);
 /* returns 0 or -ENOMEM */
 int co_buf_append(struct co_buf *b, const void *bytes, size_t n);
 
+/* Append what a socket has received, without waiting, until the buffer holds more than max bytes.
+ *
+ * returns   whether that is all: the peer has closed, an error, more than max bytes, or out of
+ *           memory */
+bool co_buf_receive(struct co_buf *b, int fd, size_t max);
+
 /* Drop the first n bytes (n <= length). Cheap: memory moves only when space is reserved. */
 void co_buf_consume(struct co_buf *b, size_t n);
 

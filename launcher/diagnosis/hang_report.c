@@ -1,10 +1,12 @@
 #include "hang_report.h"
 
+#include "launcher/lines/rank_list.h"
 #include "launcher/supervisor/hang.h"
 
 #include "common/process.h"
 #include "segments/call_kind.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -60,21 +62,16 @@ static void add_time(struct out *o, uint64_t ms)
         add_text(o, "%" PRIu64 " s", ms / 1000);
 }
 
-/* "ranks 0, 2 and 3" */
+static_assert(HANG_NAMED == RANK_LIST_NAMED, "a list names the ranks that a finding has");
+
 static void add_waiting(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
 {
-    const int n_named = f->n_waiting < HANG_NAMED ? f->n_waiting : HANG_NAMED;
-    const int n_more = f->n_waiting - n_named;
-    add_text(o, f->n_waiting == 1 ? "rank" : "ranks");
-    for (int i = 0; i < n_named; i++)
-        add_text(o, "%s %d",
-                 i == 0                            ? ""
-                 : n_more == 0 && i == n_named - 1 ? " and"
-                                                   : ",",
-                 rank_number(numbers, f->waiting[i]));
-    if (n_more > 0)
-        add_text(o, " and %d more", n_more);
-    add_text(o, f->n_waiting == 1 ? " has waited" : " have waited");
+    int named[RANK_LIST_NAMED];
+    char text[RANK_LIST_BYTES];
+    for (int i = 0; i < f->n_waiting && i < HANG_NAMED; i++)
+        named[i] = rank_number(numbers, f->waiting[i]);
+    add_text(o, "%s %s waited", rank_list_text(named, f->n_waiting, text),
+             f->n_waiting == 1 ? "has" : "have");
 }
 
 static void add_missing(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)

@@ -19,7 +19,7 @@
 
 #define LEG_S "2" /* NCCL waits so long for a process, and once more for late ones */
 
-enum { READ_BYTES = 65536, N_REPLIES = 3, MAX_LINE = 1024 };
+enum { N_REPLIES = 3, MAX_LINE = 1024 };
 
 static const char requests[] = "CLIENT PROTOCOL 2\nTIMEOUT " LEG_S "\nSET FORMAT json\nSTATUS\n";
 
@@ -168,27 +168,14 @@ static void take_report(struct ras_query *q, uint64_t now_ms)
     hang_up(q);
 }
 
-/* returns whether the connection is over */
-static bool read_some(struct ras_query *q)
-{
-    for (;;) {
-        uint8_t *room = co_buf_room(&q->in, READ_BYTES);
-        const ssize_t n = room != NULL ? recv(q->fd, room, READ_BYTES, MSG_DONTWAIT) : 0;
-        if (n <= 0)
-            return n == 0 || (errno != EAGAIN && errno != EINTR);
-        co_buf_added(&q->in, (size_t)n);
-        if (co_buf_len(&q->in) > RAS_MAX_BYTES + MAX_LINE)
-            return true; /* refused by the parser */
-    }
-}
-
 bool ras_query_look(struct ras_query *q, uint64_t now_ms)
 {
     if (q == NULL || q->fd < 0)
         return false;
     if (!q->has_sent)
         send_requests(q);
-    if (q->fd >= 0 && q->has_sent && read_some(q))
+    if (q->fd >= 0 && q->has_sent &&
+        co_buf_receive(&q->in, q->fd, RAS_MAX_BYTES + MAX_LINE)) /* the parser refuses more */
         take_report(q, now_ms);
     if (q->fd >= 0 && now_ms - q->begun_ms >= RAS_TOTAL_MS)
         give_up(q, "timed out after %d s waiting for NCCL's RAS at %s", RAS_TOTAL_MS / 1000,

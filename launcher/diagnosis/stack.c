@@ -5,6 +5,7 @@
 #include "stack.h"
 
 #include "hang_report.h"
+#include "launcher/lines/rank_list.h"
 #include "launcher/platform/json_value.h"
 #include "launcher/torch/torch_trace.h"
 
@@ -207,8 +208,6 @@ json_t *stack_json_make(const struct stack *s)
 
 /* --- for which rank do others wait? --- */
 
-enum { NAMED = 16 }; /* ranks of a list */
-
 /* The last call of the rank in a group; NULL: none. */
 static const struct rank_status_call *call_in(const struct stack *s, uint16_t group)
 {
@@ -269,17 +268,16 @@ static void print_ranks(const struct stack *list, int n, const struct rank_statu
                         bool (*is_one)(const struct stack *, const struct rank_status_call *),
                         FILE *out)
 {
-    int n_all = count_ranks(list, n, call, is_one), n_done = 0;
-    fputs(n_all == 1 ? "rank" : "ranks", out);
-    for (int i = 0; i < n && n_done < NAMED; i++) {
+    int found[RANK_LIST_NAMED], n_found = 0;
+    char text[RANK_LIST_BYTES];
+    for (int i = 0; i < n; i++) {
         if (!is_one(&list[i], call))
             continue;
-        bool is_last = n_all > 1 && n_done == n_all - 1;
-        fprintf(out, "%s %d", n_done == 0 ? "" : is_last ? " and" : ",", list[i].rank);
-        n_done++;
+        if (n_found < RANK_LIST_NAMED)
+            found[n_found] = list[i].rank;
+        n_found++;
     }
-    if (n_done < n_all)
-        fprintf(out, " and %d more", n_all - n_done);
+    fputs(rank_list_text(found, n_found, text), out);
 }
 
 /* returns   to free(); NULL: out of memory */

@@ -75,7 +75,7 @@ struct stacks_opts {
 int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct stacks_rank *ranks,
                  int n, struct stacks **ret, struct co_error *err);
 
-/* There is no more time: on_done() is called from within, with what is known by now. */
+/* End the collection now: it calls on_done(), before it returns, with what it has found so far. */
 void stacks_finish(struct stacks *s);
 
 /* They are no longer needed. NULL is fine. */

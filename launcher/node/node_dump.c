@@ -8,8 +8,8 @@
  *
  * Read begin_collecting(), on_stacks() and node_dump_finish() in this order. The next generation
  * begins in NONE. A failure without ranks to look at, such as one during the start, goes to BEGUN
- * with its report. Where ranks live on in the next generation, there is no report: the page is
- * written when this one ends. */
+ * with its report. A generation whose ranks live on has no report: its page is written when it
+ * ends. */
 #include "node_dump.h"
 
 #include "launcher/diagnosis/flight_recorder.h"
@@ -292,31 +292,29 @@ static void write_rank(const struct node_dump *d, const struct failure_rank *r)
     write_file(d, name, text);
 }
 
+static void print_kernel(const void *what, FILE *out)
+{
+    kernel_log_print(what, out);
+}
+
+static void print_page(const void *what, FILE *out)
+{
+    failure_page_print(what, out);
+}
+
 static char *read_kernel(const struct node_dump *d)
 {
     co_autofree struct kernel_log *log = calloc(1, sizeof *log);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = log != NULL && d->kernel_fd >= 0 ? open_memstream(&text, &size) : NULL;
-    if (out == NULL)
+    if (log == NULL || d->kernel_fd < 0)
         return NULL;
     kernel_log_read(d->kernel_fd, log);
-    kernel_log_print(log, out);
-    fclose(out);
-    return text;
+    return make_text(print_kernel, log);
 }
 
 static void write_page(const struct node_dump *d, const struct failure_page *page)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return;
-    failure_page_print(page, out);
-    fclose(out);
+    co_autofree char *text = make_text(print_page, page);
     write_file(d, "index.html", text);
-    free(text);
 }
 
 /* What a rank's entry borrows. */

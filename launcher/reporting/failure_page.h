@@ -28,8 +28,8 @@ struct failure_page { /* all lent; texts that are NULL or empty are left out */
     const char *nccl;      /* of ras_query_print() */
     const char *recorder;  /* of flight_recorder_print() */
     const char *kernel;    /* of kernel_log_print() */
-    const char *no_kernel; /* why there is no kernel log; NULL: it was read */
-    const char *no_stacks; /* why there are no stacks; NULL: they were collected */
+    const char *no_kernel; /* the reason why the log is missing; NULL: it was read */
+    const char *no_stacks; /* the reason why stacks are missing; NULL: they were collected */
     const struct failure_rank *ranks;
     int n_ranks,
         cause; /* cause: the rank that failed first, as a number of the job; -1: none here */

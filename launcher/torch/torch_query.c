@@ -1,5 +1,5 @@
 /* A query asks for one page after the other, each over a connection of its own: torch_query_look()
- * sends the request (send_request()), reads until the reply is whole (read_some()), keeps it
+ * sends the request (send_request()), reads until the reply is whole, keeps it
  * (take_reply()), and goes to the next page. The deadline is that of all pages; what has arrived
  * before it is kept. */
 #include "torch_query.h"
@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 65536, HTTP_OK = 200 };
+enum { HTTP_OK = 200 };
 
 enum page { PAGE_STACKS, PAGE_TRACE, PAGE_NCCL, N_PAGES };
 
@@ -107,20 +107,6 @@ static bool send_request(struct torch_query *q)
     return send(q->fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n;
 }
 
-/* returns whether the connection is over */
-static bool read_some(struct torch_query *q)
-{
-    for (;;) {
-        uint8_t *room = co_buf_room(&q->in, READ_BYTES);
-        const ssize_t n = room != NULL ? recv(q->fd, room, READ_BYTES, MSG_DONTWAIT) : 0;
-        if (n <= 0)
-            return n == 0 || (errno != EAGAIN && errno != EINTR);
-        co_buf_added(&q->in, (size_t)n);
-        if (co_buf_len(&q->in) > TORCH_REPLY_HEAD_BYTES + TORCH_REPLY_BODY_BYTES)
-            return true; /* refused by the parser */
-    }
-}
-
 static void take_trace(struct torch_query *q, const struct torch_reply *reply)
 {
     struct co_error err;
@@ -161,7 +147,9 @@ static bool look_at_page(struct torch_query *q)
         return false;
     if (!q->has_sent && !send_request(q))
         return true;
-    const bool is_over = read_some(q);
+    /* the parser refuses a reply that is too long */
+    const bool is_over =
+        co_buf_receive(&q->in, q->fd, TORCH_REPLY_HEAD_BYTES + TORCH_REPLY_BODY_BYTES);
     const int rc =
         torch_reply_parse((const char *)co_buf_bytes(&q->in), co_buf_len(&q->in), is_over, &reply);
     if (rc == 1)

@@ -3,14 +3,14 @@
  * that have a lower one lag (is_missing()). */
 #include "torch_trace.h"
 
+#include "launcher/lines/rank_list.h"
+
 #include "common/error.h"
 #include "common/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-enum { NAMED = 16 }; /* ranks of a list */
 
 /* --- A dump ----------------------------------------------------------------------------------- */
 
@@ -179,18 +179,16 @@ static void print_ranks(const struct torch_rank *list, int n, const struct torch
                         bool (*is_one)(const struct torch_rank *, const struct torch_call *),
                         FILE *out)
 {
-    const int n_all = count(list, n, call, is_one);
-    int n_done = 0;
-    fputs(n_all == 1 ? "rank" : "ranks", out);
-    for (int i = 0; i < n && n_done < NAMED; i++) {
+    int found[RANK_LIST_NAMED], n_found = 0;
+    char text[RANK_LIST_BYTES];
+    for (int i = 0; i < n; i++) {
         if (!is_one(&list[i], call))
             continue;
-        const bool is_last = n_all > 1 && n_done == n_all - 1;
-        fprintf(out, "%s %d", n_done == 0 ? "" : is_last ? " and" : ",", list[i].rank);
-        n_done++;
+        if (n_found < RANK_LIST_NAMED)
+            found[n_found] = list[i].rank;
+        n_found++;
     }
-    if (n_done < n_all)
-        fprintf(out, " and %d more", n_all - n_done);
+    fputs(rank_list_text(found, n_found, text), out);
 }
 
 static void print_call(const struct torch_call *call, FILE *out)

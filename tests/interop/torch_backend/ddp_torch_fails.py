@@ -41,7 +41,7 @@ def main():
 
     def late_ones():
         """Ranks 0 and 1 begin each call together: one that waits for both others names both."""
-        yield "nobody comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2"
+        yield "no rank comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2"
         yield "a timeout of 1 s", lambda: dist.barrier(shortened[0]), "waiting for rank 2"
         yield "a timeout of 1 s, later", lambda: dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True).wait(), "waiting for rank 2"
         yield "a timeout of 1 s, message", lambda: dist.irecv(torch.ones(1), 2, group=shortened[2]).wait(), "waiting for rank 2"

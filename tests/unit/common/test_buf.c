@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 START_TEST(bytes_are_read_as_they_were_written)
 {
@@ -104,6 +106,27 @@ START_TEST(impossible_sizes_are_refused_and_do_no_harm)
 }
 END_TEST
 
+START_TEST(a_socket_is_read_until_it_is_empty_closed_or_full)
+{
+    struct co_buf b = {0};
+    int fds[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    ck_assert(!co_buf_receive(&b, fds[0], 5));
+    ck_assert_int_eq(send(fds[1], "hello", 5, 0), 5);
+    ck_assert(!co_buf_receive(&b, fds[0], 5));
+    ck_assert_mem_eq(co_buf_bytes(&b), "hello", 5);
+    ck_assert_int_eq(send(fds[1], "!", 1, 0), 1);
+    ck_assert(co_buf_receive(&b, fds[0], 5));
+    ck_assert_uint_eq(co_buf_len(&b), 6);
+    close(fds[1]);
+    ck_assert(co_buf_receive(&b, fds[0], 100));
+    ck_assert_uint_eq(co_buf_len(&b), 6);
+    close(fds[0]);
+    ck_assert(co_buf_receive(&b, -1, 100));
+    co_buf_fini(&b);
+}
+END_TEST
+
 TEST_SUITE(buf)
 {
     Suite *suite = suite_create("buf");
@@ -115,6 +138,7 @@ TEST_SUITE(buf)
     tcase_add_test(c, an_empty_buffer_has_space_for_zero_bytes);
     tcase_add_test(c, growing_keeps_the_content);
     tcase_add_test(c, impossible_sizes_are_refused_and_do_no_harm);
+    tcase_add_test(c, a_socket_is_read_until_it_is_empty_closed_or_full);
     suite_add_tcase(suite, c);
     return suite;
 }
