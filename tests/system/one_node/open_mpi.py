@@ -147,7 +147,8 @@ class Version4(OpenMpi4, Cases, unittest.TestCase):
 class Version5(OpenMpi5, Cases, unittest.TestCase):
     def test_mpi4py(self):
         python = os.path.join(OPEN_MPI_5, "bin/python")
-        script = "from mpi4py import MPI; world = MPI.COMM_WORLD; print(world.rank, world.size, world.allreduce(world.rank))"
+        script = "import os; from mpi4py import MPI; world = MPI.COMM_WORLD; " \
+            "os.write(1, f'{world.rank} {world.size} {world.allreduce(world.rank)}\\n'.encode())"
         for words in ("--mpi", "pmix", python, "-c", script), (python, "-m", "mpi4py", "-c", script):  # the latter is recognized
             with self.subTest(words):
                 code, out, err = self.run_job("-n", "4", *words)
