@@ -4,8 +4,9 @@
  * of peer_push() and peer_pull() over all peers, and, if nothing moved, a look at everything that
  * can end the wait (look_around()), then a nap. Both directions of a peer work the same way: the
  * frame first, then the pieces that the plan gives (get_piece(), end_piece()). A frame that came is
- * checked once it is complete (tcp_check_frame()), before any piece is used. Large exchanges go in
- * stripes over several connections: transport_tcp_lanes.c. */
+ * checked once it is complete (tcp_check_frame()), before a byte after it reaches the caller's
+ * memory (frame_pull()). Large exchanges go in stripes over several connections:
+ * transport_tcp_lanes.c. */
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
@@ -23,7 +24,9 @@ enum {
     SPIN_MOST_NS = 50 * 1000, /* about what a small message takes from machine to machine */
     GREEDY_NS = 1000,         /* from then on others may run between two looks */
     NAP_MS = 1,               /* how late the node's abort word is seen */
+    WITH_FRAME_BYTES = 4096,  /* to copy them costs less than another system call */
 };
+_Static_assert(WITH_FRAME_BYTES >= sizeof(struct net_abort), "what a frame brings comes with it");
 
 int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport_tcp **ret,
                          struct co_error *err)
@@ -143,7 +146,7 @@ static int fail_sending(struct transport_tcp *t, unsigned p, int reason, struct 
         last.magic == FRAME_MAGIC && last.kind == FRAME_LEFT)
         return tcp_fail_left(t, peer, err);
     if (last.magic == FRAME_MAGIC && last.kind == FRAME_BROKEN)
-        return tcp_fail_broken(t, peer, NULL, err);
+        return tcp_fail_broken(t, peer, NULL, 0, err);
     return tcp_fail_gone(t, peer, reason, err);
 }
 
@@ -171,53 +174,85 @@ static int peer_push(struct transport_tcp *t, unsigned p, struct co_error *err)
 
 /* The peer gave up a lane after the striped exchange was over here. What follows are the first
  * bytes of the frame that is expected. */
-static void skip_frame(struct direction *d)
+static void skip_frame(struct direction *d, uint8_t *after, size_t *n_after)
 {
-    uint8_t *at = d->piece.at;
-    const size_t n = d->n_piece < sizeof d->frame ? d->n_piece : sizeof d->frame;
+    const size_t n = *n_after < sizeof d->frame ? *n_after : sizeof d->frame;
+    memcpy(&d->frame, after, n);
+    memmove(after, after + n, *n_after - n);
     d->n_frame = n;
     d->total -= sizeof d->frame;
-    if (n == 0)
-        return;
-    memcpy(&d->frame, at, n);
-    memmove(at, at + n, d->n_piece - n);
-    d->n_piece -= n;
+    *n_after -= n;
 }
 
-static int look_at_frame(struct transport_tcp *t, unsigned p, struct co_error *err)
+static int look_at_frame(struct transport_tcp *t, unsigned p, uint8_t *after, size_t *n_after,
+                         struct co_error *err)
 {
     struct stream *s = &t->stream[t->plan->peer[p]];
     while (s->in.n_frame == sizeof s->in.frame && s->in.frame.kind == FRAME_LOST) {
         if (!tcp_lanes_hear_lost(s, &s->in.frame))
             return tcp_fail_invalid(t, t->plan->peer[p], err);
-        skip_frame(&s->in);
+        skip_frame(&s->in, after, n_after);
     }
-    return s->in.n_frame == sizeof s->in.frame ? tcp_check_frame(t, p, err) : 0;
+    return s->in.n_frame == sizeof s->in.frame ? tcp_check_frame(t, p, after, *n_after, err) : 0;
 }
 
-static int peer_pull(struct transport_tcp *t, unsigned p, struct co_error *err)
+/* The frame, and what comes with it. That may be the reason why the peer left, in place of the
+ * piece: the caller's memory stays as it is until the frame is checked, since a rank whose job
+ * recovers continues with what is in it. */
+static int frame_pull(struct transport_tcp *t, unsigned p, struct direction *d,
+                      struct co_error *err)
 {
     const unsigned peer = t->plan->peer[p];
-    struct direction *d = &t->stream[peer].in;
-    struct iovec v[2];
-    get_piece(t->plan, d, p, false);
-    unsigned n_v = rest_gather(d, v);
-    if (n_v == 0)
-        return 0;
-    const bool had_frame = d->n_frame == sizeof d->frame;
-    ssize_t n = net_links_receive(t->opts.links, peer, v, n_v);
+    const size_t left = sizeof d->frame - d->n_frame;
+    const size_t room = !d->has_piece                       ? 0
+                        : d->piece.bytes < WITH_FRAME_BYTES ? d->piece.bytes
+                                                            : WITH_FRAME_BYTES;
+    uint8_t after[WITH_FRAME_BYTES];
+    const struct iovec v[2] = {{(uint8_t *)&d->frame + d->n_frame, left}, {after, room}};
+    const ssize_t n = net_links_receive(t->opts.links, peer, v, room > 0 ? 2 : 1);
     if (n == -EAGAIN)
         return 0;
     if (n < 0)
         return tcp_fail_gone(t, peer, (int)n, err);
-    count_bytes(d, (size_t)n);
-    if (!had_frame && d->n_frame == sizeof d->frame) {
-        int code = look_at_frame(t, p, err);
-        if (code != 0)
-            return code;
-    }
-    end_piece(t->plan, d, p, false);
+    size_t n_after = (size_t)n > left ? (size_t)n - left : 0;
+    d->n_frame += (size_t)n - n_after;
+    d->total += (size_t)n;
+    const int code = look_at_frame(t, p, after, &n_after, err);
+    if (code != 0)
+        return code;
+    if (n_after > 0)
+        memcpy(d->piece.at, after, n_after);
+    d->n_piece = n_after;
     return 1;
+}
+
+static int piece_pull(struct transport_tcp *t, unsigned p, struct direction *d,
+                      struct co_error *err)
+{
+    const unsigned peer = t->plan->peer[p];
+    const struct iovec v = {(uint8_t *)d->piece.at + d->n_piece, d->piece.bytes - d->n_piece};
+    const ssize_t n = net_links_receive(t->opts.links, peer, &v, 1);
+    if (n == -EAGAIN)
+        return 0;
+    if (n < 0)
+        return tcp_fail_gone(t, peer, (int)n, err);
+    d->n_piece += (size_t)n;
+    d->total += (size_t)n;
+    return 1;
+}
+
+static int peer_pull(struct transport_tcp *t, unsigned p, struct co_error *err)
+{
+    struct direction *d = &t->stream[t->plan->peer[p]].in;
+    get_piece(t->plan, d, p, false);
+    int code = 0;
+    if (d->n_frame < sizeof d->frame)
+        code = frame_pull(t, p, d, err);
+    else if (d->has_piece)
+        code = piece_pull(t, p, d, err);
+    if (code > 0)
+        end_piece(t->plan, d, p, false);
+    return code;
 }
 
 /* --- all together ----------------------------------------------------------------------------- */

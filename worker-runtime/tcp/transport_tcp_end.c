@@ -81,18 +81,14 @@ bool tcp_receive_all(const struct transport_tcp *t, unsigned peer, void *at, siz
     return true;
 }
 
-/* The other side left since the job is broken, and sends the reason.
- *
- * here   NULL; what came together with the frame: its first bytes lie where a piece was expected */
-int tcp_fail_broken(const struct transport_tcp *t, unsigned peer, const struct direction *here,
+int tcp_fail_broken(const struct transport_tcp *t, unsigned peer, const void *here, size_t n_here,
                     struct co_error *err)
 {
     struct net_abort why;
-    size_t n_here = here != NULL && here->has_piece ? here->n_piece : 0;
     if (n_here > sizeof why)
         n_here = sizeof why;
     if (n_here > 0)
-        memcpy(&why, here->piece.at, n_here);
+        memcpy(&why, here, n_here);
     if (tcp_receive_all(t, peer, &why, sizeof why, n_here)) {
         net_abort_check(&why);
         net_watch_tell(t->opts.watch, why.code, why.text);
@@ -107,14 +103,15 @@ int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_err
     return co_fail(err, -EIO, "%s sent an invalid call", name_of(t, peer).text);
 }
 
-int tcp_check_frame(const struct transport_tcp *t, unsigned p, struct co_error *err)
+int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after, size_t n_after,
+                    struct co_error *err)
 {
     const struct tcp_plan *plan = t->plan;
     const unsigned peer = plan->peer[p];
     const struct stream *s = &t->stream[peer];
     const struct frame *f = &s->in.frame;
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
-        return tcp_fail_broken(t, peer, &s->in, err);
+        return tcp_fail_broken(t, peer, after, n_after, err);
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_LEFT)
         return tcp_fail_left(t, peer, err);
     if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_STRIPED))

@@ -207,7 +207,7 @@ static int agree(struct transport_tcp *t, unsigned p, struct flow *f, struct co_
         return tcp_lanes_hear_lost(s, &f->in) ? 0 : tcp_fail_invalid(t, t->plan->peer[p], err);
     s->in.frame = f->in;
     s->in.n_frame = sizeof s->in.frame;
-    const int code = tcp_check_frame(t, p, err);
+    const int code = tcp_check_frame(t, p, NULL, 0, err);
     s->lanes->is_agreed = code == 0;
     return code;
 }
@@ -223,7 +223,7 @@ static int hear_frame(struct transport_tcp *t, unsigned p, unsigned lane, struct
     if (lane == 0 && f->in.magic == FRAME_MAGIC && f->in.kind == FRAME_LEFT)
         return tcp_fail_left(t, peer, err);
     if (lane == 0 && f->in.magic == FRAME_MAGIC && f->in.kind == FRAME_BROKEN)
-        return tcp_fail_broken(t, peer, NULL, err);
+        return tcp_fail_broken(t, peer, NULL, 0, err);
     const int code = stripes_hear(lanes->stripes, lane, &f->in, &f->in_bytes);
     if (code == -EPROTO)
         return tcp_fail_invalid(t, peer, err);

@@ -57,8 +57,8 @@ int tcp_fail_left(const struct transport_tcp *t, unsigned peer, struct co_error 
 int tcp_fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct co_error *err);
 /* The other side left since the job is broken, and sends the reason.
  *
- * here   NULL; what came together with the frame: its first bytes lie where a piece was expected */
-int tcp_fail_broken(const struct transport_tcp *t, unsigned peer, const struct direction *here,
+ * here   what came together with the frame: n_here bytes */
+int tcp_fail_broken(const struct transport_tcp *t, unsigned peer, const void *here, size_t n_here,
                     struct co_error *err);
 int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_error *err);
 
@@ -67,8 +67,9 @@ int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_err
 bool tcp_receive_all(const struct transport_tcp *t, unsigned peer, void *at, size_t bytes,
                      size_t n_here);
 
-/* The frame that opens an exchange has come. returns 0; -errno */
-int tcp_check_frame(const struct transport_tcp *t, unsigned p, struct co_error *err);
+/* The frame that opens an exchange has come, and n_after bytes after it. returns 0; -errno */
+int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after, size_t n_after,
+                    struct co_error *err);
 
 void tcp_tell_cut(struct transport_tcp *t);
 /* Something moved. */

@@ -52,6 +52,8 @@ static int run_until_broken(int rank, void *arg)
     RANK_CHECK(rank, rc == loop->expected, "got %s", ddp_strerror(rc));
     RANK_CHECK(rank, strstr(ddp_last_error(), loop->whom) != NULL, "expected: %s", loop->whom);
     RANK_CHECK(rank, strstr(ddp_last_error(), call_kind_name(loop->kind)) != NULL, "in what");
+    for (size_t k = 0; k < loop->bytes; k++) /* whatever came: all ranks give zeros */
+        RANK_CHECK(rank, out[k] == 0, "byte %zu of the result is %#x", k, out[k]);
     RANK_CHECK(rank, ddp_barrier(g) == loop->expected, "a broken group works on");
     ddp_finalize(g);
     return 0;
@@ -127,7 +129,7 @@ static int run_difference(int rank, void *arg)
     const int *pipes = arg;
     struct ddp_group *g = rank_init(rank, 60000);
     const bool differs = rank == ddp_world_size(g) - 1;
-    int64_t x[4] = {0};
+    int64_t x[4] = {rank + 1};
     char byte = 0;
     RANK_CHECK(rank, ddp_barrier(g) == DDP_OK, "barrier");
     for (int i = 0; differs && i < rank;
@@ -144,6 +146,7 @@ static int run_difference(int rank, void *arg)
                "the other");
     RANK_CHECK(rank, strstr(ddp_last_error(), "call #2") != NULL, "which call");
     RANK_CHECK(rank, strstr(ddp_last_error(), " on node ") != NULL, "where");
+    RANK_CHECK(rank, !differs || x[0] == rank + 1, "%lld came of another call", (long long)x[0]);
     ddp_finalize(g);
     return 0;
 }
