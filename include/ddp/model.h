@@ -100,7 +100,9 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
         *buffers; /* n_buffers of them, grad unused, any type: for example running statistics.
                                    Given to all ranks like parameters, and at the end of each step
                                    again: rank 0's, or the lowest rank's that is not in ddp_join().
-                                   Borrowed like the tensors */
+                                   A death meanwhile leaves a rank of the CPU that may recover its
+                                   own: costs their size in memory, and a copy per step. Borrowed
+                                   like the tensors */
     size_t n_buffers;
     struct ddp_tensor
         *constants; /* n_constants of them, as buffers, but given by ddp_model_create()

@@ -165,7 +165,7 @@ static int take_state(struct ddp_model *m)
     if (rc == 0 && (!is_due || recovery_has_state(m->g->world->recovery)))
         model_kept_restore(m);
     if (rc == 0)
-        rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, giver, m->opts.stream);
+        rc = model_kept_equalize(m, giver);
     if (rc == 0)
         model_kept_save(m, is_due);
     for (size_t i = 0; rc == 0 && (is_due || m->are_homes_old) && i < m->n_tensors; i++)

@@ -4,9 +4,10 @@
  * Where another generation can follow, the same model of that one, the next of the same number,
  * takes both: its gradients have the addresses that the program knows, and a rank that has the
  * state of the last completed step gives the buffers of that step, whatever a forward pass has
- * written into them since. */
+ * written into them since. Without keep_buffers a copy exists only while buffers are equalized. */
 #include "model_priv.h"
 
+#include "model_agree.h"
 #include "worker-runtime/group/recovery.h"
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,8 @@ int model_kept_take(struct ddp_model *m)
     }
     if (m->kept == NULL)
         return rt_fail(DDP_ENOMEM, "out of memory for what the model keeps");
-    return m->opts.keep_buffers ? make_room(m) : 0;
+    const bool may_recover = m->next != NULL && m->opts.stream == NULL;
+    return m->opts.keep_buffers || may_recover ? make_room(m) : 0;
 }
 
 void model_kept_leave(struct ddp_model *m)
@@ -81,6 +83,17 @@ static void copy_buffers(const struct ddp_model *m, bool to_the_program)
             memcpy(to_the_program ? b->param : at, to_the_program ? at : b->param, bytes);
         at += bytes;
     }
+}
+
+int model_kept_equalize(struct ddp_model *m, int root)
+{
+    const bool has_copy = m->kept->buffers != NULL && m->g->rank != root;
+    if (has_copy)
+        copy_buffers(m, false);
+    const int rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, root, m->opts.stream);
+    if (rc != 0 && has_copy)
+        copy_buffers(m, true);
+    return rc;
 }
 
 void model_kept_save(struct ddp_model *m, bool is_of_a_step)

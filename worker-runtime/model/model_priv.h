@@ -73,7 +73,7 @@ struct model_homes {             /* of gradients that the library allocated */
 
 struct model_kept {            /* model_kept.c */
     struct model_homes *homes; /* owned; of the generation before; NULL: none */
-    uint8_t *buffers;          /* owned; with keep_buffers: one after the other */
+    uint8_t *buffers;          /* owned; one after the other; NULL: no copy is made */
     size_t buffers_bytes;
     bool has_saved;    /* a copy is in `buffers`, */
     bool is_of_a_step; /* made after a step that counted: not only of how they began */
@@ -206,6 +206,10 @@ int model_kept_take(struct ddp_model *m);
 /* Leave it to the next one; else free it. Half-built is fine. */
 void model_kept_leave(struct ddp_model *m);
 
+/* Give all ranks root's buffers. After an error a rank of the CPU whose job may recover has its own
+ * as they were, not parts of root's: it may be the one that gives them in the next generation.
+ * returns a public status */
+int model_kept_equalize(struct ddp_model *m, int root);
 /* With keep_buffers: remember the buffers, or make them what was remembered, if anything was.
  * Without, nothing. */
 void model_kept_save(struct ddp_model *m, bool is_of_a_step);

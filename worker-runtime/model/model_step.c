@@ -137,8 +137,7 @@ static void complete_step(struct ddp_model *m, uint64_t began_ns, size_t n_said,
     if (m->broken)
         return;
     if (any_active && m->opts.n_buffers > 0)
-        rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, m->last_active_rank,
-                             m->opts.stream);
+        rc = model_kept_equalize(m, m->last_active_rank);
     if (rc == 0 && m->n_steps == 1 && !m->opts.allow_unused && !m->opts.keep_order)
         rc = model_reorder(m, n_said);
     if (rc != 0)
@@ -287,8 +286,7 @@ static int give_all_the_last_state(struct ddp_model *m)
 {
     int rc = model_broadcast(m->g, m->tensors, m->n_tensors, m->last_active_rank, m->opts.stream);
     if (rc == 0)
-        rc = model_broadcast(m->g, m->opts.buffers, m->opts.n_buffers, m->last_active_rank,
-                             m->opts.stream);
+        rc = model_kept_equalize(m, m->last_active_rank);
     if (rc == 0)
         return 0;
     return model_keep_failure(m, rt_fail(rc, "ddp_join: %s", ddp_last_error()), true);

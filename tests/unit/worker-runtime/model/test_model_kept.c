@@ -5,6 +5,7 @@
 #include "worker-runtime/group/recovery.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 enum { COUNT = 100, N = 4 };
 
@@ -174,6 +175,51 @@ static void begin_again_before_a_step(struct ddp_group *g, void *arg)
 START_TEST(a_generation_without_a_step_leaves_kept_buffers_as_they_began)
 {
     ranks_run(2, begin_again_before_a_step, NULL);
+}
+END_TEST
+
+static void end_at_once(int sig)
+{
+    (void)sig;
+    _exit(0);
+}
+
+/* Rank 0 dies when it reads the second half of its buffers. */
+static void die_in_the_midst(struct ddp_group *g, void *arg)
+{
+    enum { BYTES = 32 << 20 };
+    const size_t count = BYTES / sizeof(float);
+    float *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct ddp_tensor buffer = {
+        .name = "map", .param = memory, .count = count, .dtype = DDP_FLOAT32};
+    const struct ddp_model_opts opts = {.buffers = &buffer, .n_buffers = 1};
+    struct recovery r;
+    struct small s;
+    (void)arg;
+    rank_expect(memory != MAP_FAILED);
+    small_init(&s, N, COUNT, DDP_FLOAT32);
+    begin(g, &r, 0, false);
+    small_create(&s, g, &opts);
+    for (size_t k = 0; k < count; k++)
+        memory[k] = (float)ddp_rank(g) + 1;
+    if (ddp_rank(g) == 0) {
+        signal(SIGSEGV, end_at_once);
+        rank_expect(mprotect((char *)memory + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
+    }
+    rank_expect(ddp_model_sync(s.m) == 0); /* the step counts: the gradients had arrived */
+    rank_expect(ddp_model_sync(s.m) != 0);
+    if (ddp_rank(g) == 0)
+        _exit(0);
+    for (size_t k = 0; k < count; k++)
+        rank_expect(memory[k] == (float)ddp_rank(g) + 1);
+    small_fini(&s);
+    end(g, &r);
+    munmap(memory, BYTES);
+}
+
+START_TEST(a_death_while_buffers_are_equalized_leaves_no_parts_of_them)
+{
+    ranks_run(2, die_in_the_midst, NULL);
 }
 END_TEST
 
@@ -359,6 +405,7 @@ TEST_SUITE(model_kept)
     tcase_add_test(t, another_model_gets_other_gradients);
     tcase_add_test(t, a_step_that_does_not_count_leaves_kept_buffers_as_they_were);
     tcase_add_test(t, a_generation_without_a_step_leaves_kept_buffers_as_they_began);
+    tcase_add_test(t, a_death_while_buffers_are_equalized_leaves_no_parts_of_them);
     tcase_add_loop_test(t, callbacks_give_the_state_to_the_ranks_that_lack_it, 0,
                         sizeof gives / sizeof *gives);
     tcase_add_test(t, memory_and_callbacks_of_one_name_differ);
