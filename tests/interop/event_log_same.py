@@ -40,9 +40,15 @@ CASES = {
 }
 
 
-def await_ranks(folder):
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def await_starts(path):
+    """Until the launcher has recorded that both ranks have started: they may be faster."""
     end = time.monotonic() + DEADLINE_S
-    while len(os.listdir(folder)) < 2:
+    while read(path).count('"state": "START"') < 2:
         if time.monotonic() > end:
             fail("the ranks did not come up")
         time.sleep(0.01)
@@ -55,17 +61,18 @@ def run(launcher, env, name, folder):
     # torchrun makes one $ of two in an argument, ddprun does not
     command = launcher + (f"--nnodes 1 --nproc-per-node 2 --rdzv-id events {options} --event-log-handler console "
                           "--no-python sh -c").split() + [(WORKER + script).replace("$$", "$(exec sh -c 'echo $PPID')")]
-    process = subprocess.Popen(command, env=dict(env, EVENTS_DIR=folder), text=True, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    output = folder + ".stderr"
+    with open(output, "wb") as stderr:
+        process = subprocess.Popen(command, env=dict(env, EVENTS_DIR=folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
         if name == "it_is_stopped":
-            await_ranks(folder)
+            await_starts(output)
             process.send_signal(signal.SIGTERM)
-        text = process.communicate(timeout=DEADLINE_S)[1]
+        process.wait(DEADLINE_S)
     finally:
         process.kill()
         process.wait()
-    return [line for line in text.splitlines() if line.startswith('{"name"')]
+    return [line for line in read(output).splitlines() if line.startswith('{"name"')]
 
 
 def simplify(line):
