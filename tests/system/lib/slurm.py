@@ -10,7 +10,6 @@ each. Exits with COMMAND's status, or with 77 and the reason if Slurm is not ins
 It is for tests and measurements, not for work: no accounting, no cgroups, no limits. Jobs of the partition "low" are preempted by those of "urgent".
 """
 import argparse
-import contextlib
 import ctypes
 import os
 import pwd
@@ -22,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from ports import free_port
 
 DEADLINE_S = 30
 SKIPPED = 77
@@ -99,17 +100,9 @@ def prctl(what, value):
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def free_ports(n):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-
-
 def write_conf(folder, nodes):
     host = socket.gethostname().split(".")[0]
-    ctld_port, *node_ports = free_ports(1 + nodes)
+    ctld_port, *node_ports = [free_port() for _ in range(1 + nodes)]
     path = os.path.join(folder, "slurm.conf")
     with open(path, "w", encoding="utf-8") as f:
         f.write(CONF.format(dir=folder, host=host, ctld_port=ctld_port, user=pwd.getpwuid(os.geteuid()).pw_name))

@@ -12,6 +12,7 @@ import time
 import unittest
 
 from harness import RANK, Job, await_true, main
+from ports import free_port
 
 # Reports what a restart changes; counts a key of the store up by one, over the protocol of torch 2.2 and later.
 PROBE = """
@@ -145,10 +146,7 @@ class Restarts(unittest.TestCase):
             self.assertNotIn(b"; restart", err)
 
     def test_a_fixed_port_stays_the_same(self):
-        with Job("-n", "2", sys.executable, "-c", PROBE) as job:
-            port = job.hear(2)[0].split()[5]
-            job.signal(signal.SIGTERM)
-            job.end()
+        port = str(free_port())
         with Job("--max-restarts", "1", "--master-port", port, "-n", "2", sys.executable, "-c", PROBE) as job:
             for _ in range(2):
                 lines = [line.split() for line in job.hear(2)]

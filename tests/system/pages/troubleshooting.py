@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import unittest
 
+from ports import free_port
+
 DDPRUN = os.environ["DDPRUN"]
 MISFIT = os.environ["MISFIT"]
 PAGE = os.path.join(os.environ["SOURCE_ROOT"], "docs/how-to/troubleshooting.md")
@@ -27,12 +29,6 @@ def with_port_taken():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         return run(DDPRUN, "-n", "2", "--master-port", str(taken.getsockname()[1]), MISFIT, "none")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def by_hand(how):
