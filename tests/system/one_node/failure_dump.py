@@ -16,7 +16,7 @@ from ctl import await_running
 from harness import Job, main, run
 from node import Node, static
 from ports import free_port
-from recovery_job import RECOVERY_RANK, STEP_MS, Ranks
+from recovery_job import RECOVERY_RANK, STEP_MS, Endless, Ranks
 from ras_server import RasServer
 
 # ddp_torch/progress.py, without PyTorch: these ranks print their stacks themselves. All are ready before one fails.
@@ -26,7 +26,7 @@ spec = importlib.util.spec_from_file_location("progress", os.environ["SOURCE_ROO
 progress = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(progress)
 progress.step(1)
-rank, fifo = int(os.environ["RANK"]), os.environ["TEST_FIFO"] + ".ready"
+rank, fifo = int(os.environ["RANK"]), os.environ["READY"]
 def wait_for_the_others():
     open(fifo, "w").write("x")
     time.sleep(1000)
@@ -77,10 +77,10 @@ class Dumps(unittest.TestCase):
 
 class Failures(Dumps):
     def test_a_failed_rank_leaves_the_stacks_of_the_others(self):
-        script = self.write("train.py", PYTHON)
+        script, ready = self.write("train.py", PYTHON), os.path.join(self.folder, "ready")
+        os.mkfifo(ready)
         with Job("-n", "3", "--on-failure-dump", self.dir, "--rdzv-id", "j/7", script,
-                 env={"PYTHON_EXEC": sys.executable, "PATH": "/nonexistent"}) as job:
-            os.mkfifo(job.fifo + ".ready")
+                 env={"PYTHON_EXEC": sys.executable, "PATH": "/nonexistent", "READY": ready}) as job:
             code, _, err = job.end()
             self.assertEqual(job.processes(), [])
         err = err.decode()
@@ -129,7 +129,7 @@ class Failures(Dumps):
 
     def test_a_rank_that_hangs_is_a_failure(self):
         script = "echo up $RANK >&2; exec sleep 1000"
-        code, _, err = run("-n", "2", "--hang-timeout", "1s", "--on-failure-dump", self.dir, "sh", "-c", script)
+        code, _, err = run("-n", "2", "--hang-timeout", "2s", "--on-failure-dump", self.dir, "sh", "-c", script)
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.check_page(self.only_dump(), "terminated by ddprun because it hung", "<td>sleeps", "up 0\n", "up 1\n")
 
@@ -165,10 +165,12 @@ class Failures(Dumps):
 
 class Recovery(Dumps):
     def test_a_rank_that_is_replaced_leaves_a_dump(self):
-        with Job("-n", "2", "--max-restarts", "1", "--on-failure-dump", self.dir, RECOVERY_RANK, "2", "40", STEP_MS) as job:
+        with Endless("-n", "2", "--max-restarts", "1", "--on-failure-dump", self.dir, RECOVERY_RANK, "1000000", "40", STEP_MS) as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.steps) > 10 and len(ranks.pids) == 2)
             os.kill(ranks.pids[1], signal.SIGKILL)
+            ranks.hear_until(lambda: ranks.generation == 1)
+            job.end_training()
             ranks.hear_all()
             code, _, err = job.end()
         self.assertEqual(code, 0, err)

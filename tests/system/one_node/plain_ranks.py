@@ -6,7 +6,7 @@ Covers: worker-runtime/group, launcher/node, segments
 import os
 import unittest
 
-from ctl import status
+from ctl import await_running, status
 from harness import DEADLINE_S, Job, await_true
 from recovery_job import Endless, Ranks
 
@@ -67,6 +67,7 @@ class Steps(unittest.TestCase):
         with self.begin() as job:
             ranks = Ranks(job)
             ranks.hear_until(lambda: len(ranks.steps) > 10 and len(ranks.pids) == 3)
+            await_running(job)
             (now,) = status(job)
             self.assertEqual([r["pid"] for r in now["ranks"]], [ranks.pids[r] for r in range(3)])
             self.assertTrue(all(r["steps"] > 0 for r in now["ranks"]), now)

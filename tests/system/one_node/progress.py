@@ -99,7 +99,7 @@ class Hangs(unittest.TestCase):
 
     def test_the_rank_with_the_fewest_steps_is_ended(self):
         script = sh(STEPS, "steps 1 $((10 - (RANK == 2)))", "exec sleep 1000")
-        code, _, err = run("-n", "3", "--hang-timeout", f"{TIMEOUT_MS}ms", "--shutdown-timeout", "1s", *script)
+        code, _, err = run("-n", "3", "--hang-timeout", f"{TIMEOUT_MS}ms", "--shutdown-timeout", "60s", *script)
         self.assertEqual(code, 128 + signal.SIGABRT, err)
         self.assertRegex(err, r"(?m)^ddprun: warning: rank 2 hangs: .*; rank 2 has completed 9 steps, others 10")
 

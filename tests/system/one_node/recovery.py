@@ -57,7 +57,7 @@ class Replaced(unittest.TestCase):
 
     def test_ranks_know_how_many_steps_are_completed(self):
         """A checkpoint is loaded where no step was made: before the first step, also in a later generation."""
-        with Job("-n", "2", "--max-restarts", "2", RECOVERY_RANK, "1", "20", "100") as job:
+        with Endless("-n", "2", "--max-restarts", "2", RECOVERY_RANK, "1000000", "10", "100") as job:
             told = 0  # steps that rank 0 has completed
             pids, completed = {}, []
             for line in job.process.stdout:
@@ -73,6 +73,8 @@ class Replaced(unittest.TestCase):
                         self.assertEqual(completed[-1], told)
                     if len(completed) == 2:
                         os.kill(pids.pop(1), signal.SIGKILL)  # in its first step
+                    if len(completed) == 6:
+                        job.end_training()
             code, _, err = job.end()
         self.assertEqual(code, 0, err)
         self.assertEqual(len(completed), 6)
