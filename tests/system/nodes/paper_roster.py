@@ -12,9 +12,11 @@ import unittest
 
 from harness import RANK, Job, await_true, main
 from json_schema import check_event
+from ports import free_port
 
 PAPER = os.environ["PAPER_DDPRUN"]
 UP = ("tell", "up", "wait")
+LEASE_MS = "2000"  # no busy machine keeps a process waiting so long
 
 
 class Node(Job):
@@ -221,8 +223,7 @@ class OrderedNode(unittest.TestCase):
                 node.await_gone()
 
     def test_a_fixed_port_is_used_again(self):
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            port = s.getsockname()[1]
+        port = free_port()
         script = "echo $MASTER_PORT; exit 1"
         with Node("1:1", "--max-restarts", "1", "--master-port", str(port), "-n", "2", "sh", "-c", script) as node:
             code, out, _ = node.finish()
@@ -231,7 +232,7 @@ class OrderedNode(unittest.TestCase):
 
 class Lease(unittest.TestCase):
     def test_a_disconnected_node_kills_its_ranks_and_ends(self):
-        with Node("1:1", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP, env={"PAPER_LEASE_MS": "300"}) as node:
+        with Node("1:1", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP, env={"PAPER_LEASE_MS": LEASE_MS}) as node:
             node.hear(6)
             node.tell("deaf")
             code, _, err = node.finish()
@@ -240,7 +241,7 @@ class Lease(unittest.TestCase):
 
     def test_the_ranks_of_a_stopped_ddprun_die_and_it_joins_again(self):
         with Node("1:2", "--shutdown-timeout", "1s", "-n", "2", RANK, "ignore", "15", "child", "daemon", *UP,
-                  env={"PAPER_LEASE_MS": "300", "NODE_WINDOW_MS": "1"}) as node:
+                  env={"PAPER_LEASE_MS": LEASE_MS, "NODE_WINDOW_MS": "1"}) as node:
             node.hear(6)
             node.signal(signal.SIGSTOP)
             await_true(lambda: not node.ranks(), node.ranks)
