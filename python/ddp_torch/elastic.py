@@ -164,7 +164,7 @@ class Job:
             status = library.run(callback, None)
         if self.dropping is not None:
             self.dropping.join(DROP_S)
-        self.state.__dict__.update(_on_step=None, _barrier=None)
+        self.state.__dict__.update(_on_step=None, _is_over=None, _barrier=None)
         if self.failure is not None:
             raise self.failure
         if status != OK:
@@ -195,6 +195,7 @@ class Job:
             self.last_wires = wires
             self.join(world, wires)
             self.recover(world)
+            self.state.__dict__["_is_over"] = watch.is_over.is_set
             self.state._start()
             result = self.train(self.state)
             kept.check("the end of the training function", library.monitored_barrier(world, NEVER_MS))

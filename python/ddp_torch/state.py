@@ -3,6 +3,8 @@ import contextlib
 
 import torch
 
+from torch.distributed import DistBackendError
+
 from . import kept, shards
 from .library import library
 
@@ -31,7 +33,7 @@ class State:
             else:
                 objects[name] = found
         self.__dict__.update(_objects=objects, _values=values, _first_step=step, _done=0, _is_torn=False, _commit=None, _is_fresh=True,
-                             _is_new=True, _places=None, _barrier=None, _on_step=None, _random=None, _generation=0, _resumed=None,
+                             _is_new=True, _places=None, _barrier=None, _on_step=None, _is_over=None, _random=None, _generation=0, _resumed=None,
                              _samplers=[k.thing for k in objects.values() if isinstance(k, kept.KeptSampler)])
         sharded = [k for k in objects.values() if isinstance(k, shards.KeptSharded)]
         if len(sharded) > 1:
@@ -124,6 +126,8 @@ class State:
 
     def commit(self):
         """The next step begins here: to be called by loops that are unlike others, see above."""
+        if self._is_over is not None and self._is_over():  # a rank that is alone makes no call that fails then
+            raise DistBackendError("elastic.run: the generation has ended")
         mine = self.__dict__
         mine["_is_fresh"] = False
         if self._random is None:  # no generation can follow

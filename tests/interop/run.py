@@ -478,7 +478,8 @@ def ddp_torch_recovers_on_several_nodes(program, version, python, env, folder):
     if out.startswith("no network namespaces"):
         skip(out.strip())
     for backend in "gloo", "ddp":
-        require(out, f"(?m)^passed: {backend}, ", "stdout")
+        for events in "losses_and_a_join", "alone_until_a_join":
+            require(out, f"(?m)^passed: {backend}, {events}, ", "stdout")
 
 
 def ddp_torch_tutorial_recovers(program, version, python, env, folder):

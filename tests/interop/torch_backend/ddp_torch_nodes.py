@@ -1,5 +1,5 @@
-"""A job of several nodes loses a rank, gains a node, and loses the node of rank 0: ddp_torch.elastic, each node in a network namespace.
-The ranks are recovering_rank.py.
+"""A job of several nodes loses a rank, gains a node, and loses the node of rank 0; a rank that is alone gains a peer: ddp_torch.elastic,
+each node in a network namespace. The ranks are recovering_rank.py.
 
 usage: ddp_torch_nodes.py DDPRUN DDP_RENDEZVOUS DIRECTORY BACKEND...
 
@@ -21,7 +21,6 @@ from places import Namespaces, NoPlace  # noqa: E402 (found by the path above)
 
 RANK = os.path.join(HERE, "recovering_rank.py")
 LINE = re.compile(r"step (\d+) (\w+) generation (\d+) pid (\d+) rank (\d+) world (\d+) ")
-N_LOCAL = 2
 DAEMON_HOST = 4
 DEADLINE_S = 120 * float(os.environ.get("TEST_PATIENCE", "1"))
 SKIPPED = 77
@@ -35,10 +34,10 @@ def check(condition, text):
 class Job:
     """Its nodes by the numbers of their hosts, and what their ranks have reported."""
 
-    def __init__(self, place, backend):
-        self.place = place
+    def __init__(self, place, backend, n_nodes, n_local):
+        self.place, self.n_local = place, n_local
         self.env = dict(os.environ, GLOO_SOCKET_IFNAME=place.interface, XDG_RUNTIME_DIR=FOLDER, DDP_TOKEN="0123456789abcdef0123456789abcdef")
-        port_file = os.path.join(FOLDER, f"port.{backend}")
+        port_file = os.path.join(FOLDER, f"port.{backend}.{n_local}")
         self.daemon = self.start_on(DAEMON_HOST, [RENDEZVOUS, "--bind", f"{place.address(DAEMON_HOST)}:0", "--port-file", port_file])
         end = time.monotonic() + DEADLINE_S
         while not (os.path.exists(port_file) and os.path.getsize(port_file)):
@@ -46,7 +45,7 @@ class Job:
             time.sleep(0.01)
         with open(port_file, encoding="ascii") as f:
             endpoint = f"{place.address(DAEMON_HOST)}:{f.read().split()[0]}"
-        self.words = ["--nnodes", "2:3", "-p", str(N_LOCAL), "--warm=start", "--max-restarts", "9", "--rdzv-backend", "c10d",
+        self.words = ["--nnodes", n_nodes, "-p", str(n_local), "--warm=start", "--max-restarts", "9", "--rdzv-backend", "c10d",
                       "--rdzv-endpoint", endpoint, "--rdzv-id", backend, "--join-window", "0", RANK, "--steps", "1000000", "--ms", "20",
                       "--backend", backend]
         self.nodes, self.readers = {}, []
@@ -103,28 +102,37 @@ class Job:
             self.note(*self.lines.get())
 
 
-def events(job):
+def losses_and_a_join(job):
     for host in 1, 2:
         job.start(host)
-    before = job.await_world(2 * N_LOCAL)
+    before = job.await_world(2 * job.n_local)
 
-    victim = job.ranks[2 * N_LOCAL - 1]
+    victim = job.ranks[2 * job.n_local - 1]
     os.kill(victim[1], signal.SIGKILL)
-    after = job.await_world(2 * N_LOCAL)
+    after = job.await_world(2 * job.n_local)
     check(before - after == {victim}, f"a rank was lost: {before} {after}")
 
     job.start(3)
-    before, after = after, job.await_world(3 * N_LOCAL)
+    before, after = after, job.await_world(3 * job.n_local)
     check(before < after, f"a node joined: {before} {after}")
 
     host = job.ranks[0][0]
     job.nodes[host].kill()
-    before, after = after, job.await_world(2 * N_LOCAL)
+    before, after = after, job.await_world(2 * job.n_local)
     check(after == {(h, pid) for h, pid in before if h != host}, f"node {host} was lost: {before} {after}")
 
 
-def run(place, backend):
-    job = Job(place, backend)
+def alone_until_a_join(job):
+    """Nothing that a rank calls alone fails."""
+    job.start(1)
+    before = job.await_world(1)
+    job.start(2)
+    after = job.await_world(2)
+    check(before < after, f"a node joined: {before} {after}")
+
+
+def run(place, backend, events, *size):
+    job = Job(place, backend, *size)
     try:
         events(job)
     finally:
@@ -132,7 +140,7 @@ def run(place, backend):
     check(sorted(job.results) == list(range(1, max(job.results) + 1)), f"steps {sorted(job.results)}")
     for step, results in job.results.items():
         check(len(results) == 1, f"step {step} has different results: {results}")
-    print(f"passed: {backend}, {len(job.results)} steps", flush=True)
+    print(f"passed: {backend}, {events.__name__}, {len(job.results)} steps", flush=True)
 
 
 if __name__ == "__main__":
@@ -140,7 +148,8 @@ if __name__ == "__main__":
     try:
         with Namespaces() as there:
             for name in backends:
-                run(there, name)
+                run(there, name, losses_and_a_join, "2:3", 2)
+                run(there, name, alone_until_a_join, "1:2", 1)
     except NoPlace as error:
         print(error)
         sys.exit(SKIPPED)
