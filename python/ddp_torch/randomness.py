@@ -3,8 +3,9 @@
 Each rank writes them into a file of the job's directory with each completed step: the file outlives the process, and ddprun removes
 the directory. The last two steps are there, because a rank may die after a step that the survivors have not completed.
 
-Each step saves them, so this has to be fast. torch's state is copied as it is. Python and numpy take 10 and 60 us to return theirs, which
-most programs do not change in each step: a comparison of the generator's memory shows whether they have."""
+Each step saves them, so this has to be fast, and to touch little memory: between two steps, other data takes the processor's caches.
+torch's state is copied as it is. Python and numpy take 10 and 60 us to return theirs, which most programs do not change in each step: a
+few bytes of the generator's memory show whether they have."""
 import ctypes
 import importlib
 import mmap
@@ -20,6 +21,8 @@ import torch
 
 SLOT_BYTES, TORCH_AT, CUDA_AT, OTHERS_AT = 32768, 64, 8192, 8448
 TWISTER = struct.Struct("=625I")  # a Mersenne Twister: 624 words, and the place in them
+# The place, and the four words next to it. A draw changes the place, and as many draws as there are words change all words.
+TOLD_BY = 20
 
 
 class States(NamedTuple):
@@ -66,12 +69,16 @@ def holds(address, words):
     return ctypes.string_at(address, TWISTER.size) == TWISTER.pack(*words)
 
 
+def view_of(address):
+    return memoryview((ctypes.c_char * TOLD_BY).from_address(address))
+
+
 class PythonGenerator(Generator):
     """That of the functions of `random`."""
 
     def __init__(self):
         super().__init__()
-        self._address = self._find()
+        self._view = self._find()
 
     def _find(self):
         """The place, then the words, after the head of CPython's object. None: not in this Python."""
@@ -79,10 +86,10 @@ class PythonGenerator(Generator):
             return None
         address = id(random._inst) + object.__basicsize__
         *words, place = random.getstate()[1]
-        return address if holds(address, (place, *words)) else None
+        return view_of(address) if holds(address, (place, *words)) else None
 
     def _look(self):
-        return None if self._address is None else (ctypes.string_at(self._address, TWISTER.size), random._inst.gauss_next)
+        return None if self._view is None else (self._view.tobytes(), random._inst.gauss_next)
 
     def _read(self):
         return random.getstate()
@@ -97,7 +104,7 @@ class NumpyGenerator(Generator):
 
     def __init__(self):
         super().__init__()
-        self._bits = self._address = None
+        self._bits = self._view = None
 
     def _find(self, bits):
         """numpy documents where a bit generator has its state; that of its default kind are the words, then the place."""
@@ -105,7 +112,8 @@ class NumpyGenerator(Generator):
         if state["bit_generator"] != "MT19937":
             return None
         address = bits.ctypes.state_address
-        return address if holds(address, (*map(int, state["state"]["key"]), state["state"]["pos"])) else None
+        fits = holds(address, (*map(int, state["state"]["key"]), state["state"]["pos"]))
+        return view_of(address + TWISTER.size - TOLD_BY) if fits else None
 
     def _look(self):
         mtrand = sys.modules.get("numpy.random.mtrand")
@@ -115,8 +123,8 @@ class NumpyGenerator(Generator):
             return None
         bits = mtrand._rand._bit_generator
         if bits is not self._bits:
-            self._bits, self._address = bits, self._find(bits)
-        return None if self._address is None else ctypes.string_at(self._address, TWISTER.size)
+            self._bits, self._view = bits, self._find(bits)
+        return None if self._view is None else self._view.tobytes()
 
     def _read(self):
         mtrand = sys.modules.get("numpy.random.mtrand")
@@ -143,27 +151,30 @@ class Slot:
 
     def __init__(self, memory, at):
         self._head = Head.from_buffer(memory, at)
+        self._number = memoryview(memory)[at:at + 8].cast("Q")
         self._at = ctypes.addressof(self._head)
-        self._others = None  # those that this object has written
+        self._others = self._sizes = None  # those that this object has written
 
     def write(self, steps, states):
-        head = self._head
-        head.number = 0
-        head.n_torch = states.torch.numel()
-        head.n_cuda = 0 if states.cuda is None else states.cuda.numel()
-        others = None if states.others is self._others else pickle.dumps(states.others)
-        if others is not None:
-            self._others = None
-            head.n_others = len(others)
-        if not head.fits():
+        self._number[0] = 0
+        sizes = states.torch.numel(), 0 if states.cuda is None else states.cuda.numel()
+        if (states.others is not self._others or sizes != self._sizes) and not self._describe(states.others, sizes):
             return
-        ctypes.memmove(self._at + TORCH_AT, states.torch.data_ptr(), head.n_torch)
-        if states.cuda is not None:
-            ctypes.memmove(self._at + CUDA_AT, states.cuda.data_ptr(), head.n_cuda)
-        if others is not None:
-            ctypes.memmove(self._at + OTHERS_AT, others, len(others))
-            self._others = states.others
-        head.number = steps + 1
+        ctypes.memmove(self._at + TORCH_AT, states.torch.data_ptr(), sizes[0])
+        if sizes[1] > 0:
+            ctypes.memmove(self._at + CUDA_AT, states.cuda.data_ptr(), sizes[1])
+        self._number[0] = steps + 1
+
+    def _describe(self, others, sizes):
+        """What most steps do not change. -> whether it fits"""
+        head, data = self._head, pickle.dumps(others)
+        self._others = None
+        head.n_torch, head.n_cuda, head.n_others = *sizes, len(data)
+        if not head.fits():
+            return False
+        ctypes.memmove(self._at + OTHERS_AT, data, len(data))
+        self._others, self._sizes = others, sizes
+        return True
 
     def read(self, steps):
         """None: it has not those after so many steps."""

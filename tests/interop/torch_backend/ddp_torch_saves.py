@@ -14,6 +14,7 @@ from ddp_torch import kept, randomness
 from ddp_torch.randomness import Generators
 
 N_DRAWS = 300
+N_WORDS = 624  # of a Mersenne Twister: after so many draws it is at the same place
 
 
 def check(condition, text):
@@ -39,6 +40,7 @@ def use_the_usual_kind():
 DRAWS = {
     "nothing": lambda: None, "torch": lambda: torch.rand(3), "random": random.random, "gauss": lambda: random.gauss(0, 1),
     "numpy": lambda: numpy_random().rand(), "randn": lambda: numpy_random().randn(), "seed": lambda: (random.seed(1), numpy_random().seed(1)),
+    "all words": lambda: (random.getrandbits(32 * N_WORDS), numpy_random().bytes(4 * N_WORDS)),
     "another kind": use_another_kind, "usual kind": use_the_usual_kind,
 }
 
@@ -80,8 +82,10 @@ def read_only_if_changed(directory):
     mine = Generators(directory, 0)
     saved = [mine.save(step) for step in range(4)]
     check(all(one.others is saved[0].others for one in saved), "states that have not changed were read again")
-    random.random()
-    check(mine.save(4).others is not saved[0].others, "a change was not seen")
+    for step, name in enumerate(("random", "numpy", "all words"), 4):
+        DRAWS[name]()
+        saved.append(mine.save(step))
+        check(saved[-1].others is not saved[-2].others, f"a change by '{name}' was not seen")
 
 
 def last_two_steps_are_there(directory):
