@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure how long a killed rank stops a PyTorch job: from kill -9 until all ranks have completed their next step.
 
-usage: bench/recovery_torch.py [--ranks N,...] [--kills K] [--only ROW,...] [--seed S] [--ms T] [--build DIR] [--cost]
+usage: bench/recovery_torch.py [--ranks N,...] [--kills K] [--only ROW,...] [--seed S] [--ms T] [--build DIR]
+       bench/recovery_torch.py --cost [--pairs P] [--build DIR]
 
 The ranks are tests/interop/torch_backend/recovering_rank.py on CPUs, with DistributedDataParallel; each reports a completed step with
 the time. A random rank is killed at a random time. Rows:
@@ -15,8 +16,8 @@ the time. A random rank is killed at a random time. Rows:
 
 In the rows shrink and forked, each fifth kill is of two ranks: the second dies up to 50 ms after the first, perhaps while the others
 recover, and the time counts from its death. `restarts` is how often all ranks started again where that should not happen.
-Restarts begin from step 0 here: what a program loads from its checkpoint comes on top. --cost measures the time of a step with
-elastic.run() and without, in turns, on one rank for each CPU.
+Restarts begin from step 0 here: what a program loads from its checkpoint comes on top. --cost measures what elastic.State adds to a step
+of two ranks: the medians of the differences in --pairs pairs of steps, and the ends of their 99 % confidence intervals.
 """
 import argparse
 import collections
@@ -39,6 +40,7 @@ COST = os.path.join(results.ROOT, "bench/programs/elastic_step.py")
 LINE = re.compile(rb"step (\d+) \w+ generation (\d+) pid (\d+) rank (\d+) world (\d+) .* at (\S+)$")
 LIMIT_S, END_S = 120, 10
 FOREVER = "1000000"
+WIDTHS = 64, 1024  # of a model: steps of a few and of tens of ms
 FEW = 10  # times fewer kills where all ranks start again
 
 Line = collections.namedtuple("Line", "step generation pid rank world at")
@@ -241,14 +243,19 @@ def recover(args, python, env):
 
 
 def cost(args, env):
-    """Both kinds of steps in one job, in turns."""
+    """Steps with State's hooks and without, in pairs, in one job for each row."""
     rows = []
-    for width in 64, 1024:
-        command = [os.path.join(args.build, "launcher/ddprun"), "-n", str(os.cpu_count()), "--max-restarts", "1", COST, str(width)]
-        out = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
-        plain, elastic, n, save = re.search(r"plain (\S+) elastic (\S+) n (\d+) save (\S+)", out).groups()
-        rows.append([str(width), n, plain, elastic, f"{100 * (float(elastic) / float(plain) - 1):.2f}", save])
-    return results.table(["width", "steps", "DDP: median us", "elastic.run: median us", "more, %", "to save: median us"], rows)
+    for backend in "gloo", "ddp":
+        for width in WIDTHS:
+            command = [os.path.join(args.build, "launcher/ddprun"), "-n", "2", "--max-restarts", "1", COST, str(width), str(args.pairs), backend]
+            out = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+            save = re.search(r"(?m)^save (\S+)", out)[1]
+            for clock, name in ("perf_counter", "elapsed"), ("process_time", "CPU"):
+                plain, *more = map(float, re.search(rf"(?m)^{clock} plain (\S+) more (\S+) from (\S+) to (\S+)", out).groups())
+                rows.append([name, backend, width, args.pairs, f"{plain:.0f}", *(f"{us:.1f}" for us in more),
+                             *(f"{100 * us / plain:.2f}" for us in more), save])
+                save = ""
+    return results.table(["time", "back end", "width", "pairs", "DDP: us", "more: us", "from", "to", "more: %", "from", "to", "to save: us"], rows)
 
 
 def main():
@@ -260,6 +267,7 @@ def main():
     parser.add_argument("--ms", type=float, default=2, help="a pause after each step")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--pairs", type=int, default=1000)
     args = parser.parse_args()
     venv = torch_venv()
     if venv is None:
