@@ -11,13 +11,10 @@ import tempfile
 import threading
 import time
 
-# Everything that takes longer than this has failed, even on the slowest machine.
-DEADLINE_S = 120
 END_S = 30
 TAIL_LINES = 15
-N_STEPS = 10**9  # more than there will be: the job is stopped
-STEP = re.compile(r"step (\d+): loss ([\d.]+|nan|inf),")
-WORLD = re.compile(r"(\d+) ranks?, float")
+STEP = re.compile(r"step (\d+): loss ([\d.]+|nan|inf),(?: generation (\d+)$)?")
+WORLD = re.compile(r"(\d+) ranks?, float(?:32, generation (\d+): continues after step (\d+)$)?")
 
 Step = collections.namedtuple("Step", "at_s number loss world")
 
@@ -29,23 +26,23 @@ class Failed(Exception):
 class Node:
     """A ddprun and its processes, which are known by a mark in their environment."""
 
-    def __init__(self, host, process, mark):
-        self.host, self.process, self.mark = host, process, mark
+    def __init__(self, host, process, mark, comm):
+        self.host, self.process, self.mark, self.comm = host, process, mark, comm
 
     def processes(self):
         return marked(self.mark)
 
     def ranks(self):
         """Pids of the processes that train."""
-        return [pid for pid in self.processes() if read_proc(pid, "comm") == b"chargpt\n"]
+        return [pid for pid in self.processes() if read_proc(pid, "comm") == self.comm]
 
 
 class Training:
     """What is running. Use as a context: its end leaves no process."""
 
-    def __init__(self, place, build, n_hosts, n_local, texts):
-        self.place, self.build, self.n_hosts, self.n_local = place, build, n_hosts, n_local
-        self.texts = texts
+    def __init__(self, place, build, program, n_hosts, n_local, deadline_s, texts):
+        self.place, self.build, self.program, self.n_hosts, self.n_local = place, build, program, n_hosts, n_local
+        self.deadline_s, self.texts = deadline_s, texts
         self.folder = tempfile.TemporaryDirectory(prefix="ddprun-demo.", dir=place.folder)
         self.mark = f"DEMO_MARK={secrets.token_hex(8)}."
         self.lines = queue.SimpleQueue()
@@ -53,6 +50,7 @@ class Training:
         self.n_started = 0
         self.steps = []
         self.numbers = set()  # of the steps that rank 0 reported
+        self.made, self.kept = {}, {}  # generation -> the last step reported in it; the step after which it began, if ranks report it
         self.world = 0  # as the newest run of the training's function reported it
         self.daemon = None
         self.readers = []
@@ -78,7 +76,8 @@ class Training:
         words = ["setpriv", "--pdeathsig", "KILL", *words]
         with open(self.path(log), "ab") as stderr:
             return subprocess.Popen(words if host is None else self.place.command(host, words),
-                                    env={**env, key: value, "XDG_RUNTIME_DIR": self.folder.name}, stdin=subprocess.DEVNULL,
+                                    env={**env, key: value, "XDG_RUNTIME_DIR": self.folder.name,
+                                         **self.program.env(self.place.interface)}, stdin=subprocess.DEVNULL,
                                     stdout=stdout, stderr=stderr, start_new_session=True)
 
     def start_rendezvous(self):
@@ -100,11 +99,9 @@ class Training:
         process = self.spawn(host, mark, [
             os.path.join(self.build, "launcher/ddprun"), "--nnodes", f"1:{self.n_hosts}", "-p", str(self.n_local),
             "--max-restarts", "1000000", "--join-window", "0", "--rdzv-endpoint", self.endpoint, "--rdzv-id", "demo",
-            "--local-addr", self.place.address(host), "--token-file", self.path("token"),
-            os.path.join(self.build, "examples/chargpt"), "--layers", "2", "--width", "64", "--context", "64",
-            "--batch", str(batch * math.ceil(24 / batch)), "--steps", str(N_STEPS), "--print-every", "1", "--test-every", "0",
-            *self.texts], f"log.{host}", stdout=subprocess.PIPE)
-        self.nodes[host] = Node(host, process, mark)
+            "--local-addr", self.place.address(host), "--token-file", self.path("token"), *self.program.options,
+            *self.program.command(batch * math.ceil(24 / batch), self.texts)], f"log.{host}", stdout=subprocess.PIPE)
+        self.nodes[host] = Node(host, process, mark, self.program.comm)
         reader = threading.Thread(target=self.read, args=(process.stdout,), daemon=True)
         reader.start()
         self.readers.append(reader)
@@ -125,23 +122,36 @@ class Training:
         world, step = WORLD.match(line), STEP.match(line)
         if world:
             self.world = int(world[1])
+            if world[2]:
+                self.kept[int(world[2])] = int(world[3])
+                self.check_kept()
         elif step:
             number = int(step[1])
+            if step[3]:
+                self.made[int(step[3])] = number
+                self.check_kept()
             if number in self.numbers:
                 raise Failed(f"step {number} was made again, after step {self.steps[-1].number}")
             self.numbers.add(number)
             if not self.steps or number > self.steps[-1].number:  # else late: another node was rank 0's then
                 self.steps.append(Step(at_s, number, float(step[2]), self.world))
 
+    def check_kept(self):
+        """A step that was reported is not lost. Lines of two nodes may come in any order."""
+        for generation, step in self.kept.items():
+            for earlier, number in self.made.items():
+                if earlier < generation and number > step:
+                    raise Failed(f"step {number} of generation {earlier} was lost: generation {generation} continues after step {step}")
+
     def wait(self, condition, what, on_line=lambda: None):
         """Hear until it holds."""
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + self.deadline_s
         while not condition():
             self.hear(0.05)
             on_line()
             self.check_up()
             if time.monotonic() > end:
-                raise Failed(f"timed out after {DEADLINE_S} s waiting for {what}")
+                raise Failed(f"timed out after {self.deadline_s:g} s waiting for {what}")
 
     def check_up(self):
         if self.daemon.poll() is not None:
@@ -198,12 +208,12 @@ class Training:
             raise Failed(f"ddpctl stop: {done.stdout.strip()}")
         for host, node in self.nodes.items():
             try:
-                node.process.wait(DEADLINE_S)
+                node.process.wait(self.deadline_s)
             except subprocess.TimeoutExpired:
                 raise Failed(f"ddprun of node {host} has not ended") from None
         self.nodes.clear()
         send(self.daemon.pid, signal.SIGTERM)
-        self.daemon.wait(DEADLINE_S)
+        self.daemon.wait(self.deadline_s)
 
     def left(self):
         """Pids of what should have ended, when it had time to."""

@@ -39,6 +39,7 @@ class Loopback:
     words = "on this host, each with an address of its own"
     folder = None
     has_power = False
+    interface = "lo"
     rendezvous = "127.0.0.1"
     allowed = "127.0.0.0/8"
 
@@ -55,6 +56,7 @@ class Namespaces:
     words = "each in a network namespace of its own"
     folder = "/run"  # our own: gone with us
     has_power = True
+    interface = "eth0"
     rendezvous = "10.79.0.254"
     allowed = "10.79.0.0/24"
 

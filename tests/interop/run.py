@@ -482,6 +482,17 @@ def ddp_torch_recovers_on_several_nodes(program, version, python, env, folder):
             require(out, f"(?m)^passed: {backend}, {events}, ", "stdout")
 
 
+def ddp_torch_demo_loses_no_step(program, version, python, env, folder):
+    """Ranks and nodes that are killed, leave and join, one each."""
+    root, build = os.path.dirname(os.path.dirname(HERE)), os.path.dirname(os.path.dirname(os.path.abspath(program)))
+    out, _ = run([os.path.join(root, "examples/demo/run"), "--torch", python, "--build", build, "--seed", "1", "--ranks", "1", "--quiet", "0",
+                  "--disturbances", "6", "--deadline", str(DEADLINE_S)], env)
+    for kind in "a rank of node .: SIG", "its ddprun", "joins":
+        require(out, rf"(?m)^ *[\d.]+ s +\d+ +[\d.]+ +[\d.]+ m?s  .*({kind})", "stdout")
+    require(out, r"(?m)^\d+ steps in [\d.]+ s, none of them made twice; 6 disturbances$", "stdout")
+    require(out, r"(?m)^the loss fell: .*\nnothing is left running$", "stdout")
+
+
 def ddp_torch_tutorial_recovers(program, version, python, env, folder):
     recovers(program, env, python, folder, "tutorial")
 
