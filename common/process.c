@@ -3,15 +3,17 @@
 #include "error.h"
 #include "scope.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { STAT_BYTES = 1024 };
+enum { STAT_BYTES = 1024, STATUS_BYTES = 4096 };
 enum { STATE_FIELD = 3, EXIT_CODE_FIELD = 52 }; /* of proc_pid_stat(5) */
 enum { PF_EXITING = 4 };                        /* of the kernel's flags of a thread */
 
@@ -105,4 +107,31 @@ int co_process_look(pid_t pid, struct co_process *ret, struct co_error *err)
                          ret) < 0)
         return co_fail(err, -EINVAL, "unexpected content of /proc/%d/stat", pid);
     return 0;
+}
+
+/* It has not received it yet. */
+static bool is_killed(pid_t tid)
+{
+    char text[STATUS_BYTES];
+    unsigned long long pending = 0;
+    const char *at =
+        co_process_read(tid, "status", text, sizeof text) > 0 ? strstr(text, "\nSigPnd:") : NULL;
+    return at != NULL && sscanf(at, "\nSigPnd: %llx", &pending) == 1 &&
+           (pending >> (SIGKILL - 1) & 1) != 0;
+}
+
+/* Its first thread may have ended before the others, which /proc/PID/stat does not show. */
+bool co_process_tears_down(pid_t pid)
+{
+    char path[48];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    co_autoclose_dir DIR *threads = opendir(path);
+    for (const struct dirent *t; threads != NULL && (t = readdir(threads)) != NULL;) {
+        struct co_process thread;
+        const pid_t tid = (pid_t)strtol(t->d_name, NULL, 10);
+        if (tid > 0 && co_process_look(tid, &thread, NULL) == 0 && thread.state == 'R' &&
+            (thread.is_ending || is_killed(tid)))
+            return true;
+    }
+    return false;
 }

@@ -39,6 +39,12 @@ int co_process_parse(const char *line, size_t len, long ticks_per_s, size_t page
 /* returns   0; -ESRCH no such process; -errno; the text names the file */
 int co_process_look(pid_t pid, struct co_process *ret, struct co_error *err);
 
+/* Was it killed, or does it end, and does a thread of it run for that, or want to? So it is while
+ * the kernel frees its memory, however long that takes; what hangs in the kernel does not run.
+ *
+ * returns   false also if it has ended */
+bool co_process_tears_down(pid_t pid);
+
 /* Read a small file of /proc, up to its end or to n - 1 bytes; a NUL follows them.
  *
  * name      "wchan"

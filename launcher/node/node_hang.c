@@ -46,7 +46,8 @@ struct node_hang {
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
     bool is_told;                /* the finding */
     uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
-    uint64_t give_up_at_ms;      /* it was killed, and counts as ended then */
+    uint64_t give_up_at_ms;      /* it was killed, and counts as ended then ... */
+    uint64_t teardown_ms;        /* ... or, if it runs, at this time */
 };
 
 /* --- looking ---------------------------------------------------------------------------------- */
@@ -373,7 +374,8 @@ static void give_up(struct node_hang *w)
     node_say(w->n, CO_WARNING,
              "rank %d did not end within %d s of SIGKILL, it %s: ddprun no longer waits "
              "for it",
-             rank_number(node_numbers(w->n), w->finding.rank), SUPERVISOR_KILL_MS / 1000,
+             rank_number(node_numbers(w->n), w->finding.rank),
+             (int)((w->give_up_at_ms - w->teardown_ms + SUPERVISOR_TEARDOWN_MS) / 1000),
              hang_proc_text(&process, state, sizeof state));
     w->pid = 0;
     node_post(w->n, &e);
@@ -381,7 +383,10 @@ static void give_up(struct node_hang *w)
 
 static void hasten_end(struct node_hang *w, uint64_t now_ms)
 {
-    if (now_ms >= w->give_up_at_ms)
+    const bool may_run_on = w->give_up_at_ms < w->teardown_ms;
+    if (now_ms >= w->give_up_at_ms && may_run_on && co_process_tears_down(w->pid))
+        w->give_up_at_ms += SUPERVISOR_KILL_MS;
+    else if (now_ms >= w->give_up_at_ms)
         give_up(w);
     if (now_ms < w->kill_at_ms)
         return;
@@ -390,6 +395,7 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
     spawner_signal_one(w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
     w->give_up_at_ms = now_ms + SUPERVISOR_KILL_MS;
+    w->teardown_ms = now_ms + SUPERVISOR_TEARDOWN_MS;
 }
 
 static void look_at_ranks(struct node_hang *w, uint64_t now_ms)

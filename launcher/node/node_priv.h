@@ -53,6 +53,7 @@ struct node {
     struct spawner_report held; /* a failure that waits for a dump; node_dump.h */
     uint64_t held_since_ms;     /* 0: none is held */
     bool ended, has_reported;
+    bool has_told_teardown; /* that what was killed runs for long */
     struct node_queue queue;
     struct node_parts parts; /* owned */
     struct node_view view;   /* a view of all this, for the features */

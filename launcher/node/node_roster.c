@@ -631,13 +631,13 @@ static void print_endpoint(const struct job_world *world, char *text, size_t n)
 }
 
 /* From a STOP until nothing is left: the stacks, the grace, then SIGKILL, and the same again for
- * what the ranks left; and for the last words. */
+ * what the ranks left; and for the last words. A node that is lost is not awaited for so long. */
 static uint64_t stop_ms(const struct job_spec *spec)
 {
     uint64_t grace_ms =
         spec->grace_ms > spec->failure_grace_ms ? spec->grace_ms : spec->failure_grace_ms;
     const uint64_t dump_ms = spec->failure_dump != NULL ? JOB_FAILURE_DUMP_MS : 0;
-    uint64_t most_ms = dump_ms + grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_KILL_MS;
+    uint64_t most_ms = dump_ms + grace_ms + 2 * spec->failure_grace_ms + 2 * SUPERVISOR_TEARDOWN_MS;
     return most_ms < MESSAGE_MAX_MS ? most_ms : MESSAGE_MAX_MS;
 }
 

@@ -160,10 +160,26 @@ static void do_sweep_alone(struct node *n)
     node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_SWEPT, .status = -rc});
 }
 
+/* What SIGKILL has not ended in SUPERVISOR_KILL_MS is awaited further if it runs. */
+static bool some_run(struct node *n)
+{
+    const enum supervisor_state state = supervisor_get_state(n->supervisor);
+    if (state != SUPERVISOR_KILLING && state != SUPERVISOR_SWEEPING)
+        return false;
+    const pid_t pid = sweep_find_teardown(n->spawner.pid);
+    if (pid != 0 && !n->has_told_teardown)
+        node_say(&n->view, CO_NOTE,
+                 "process %d has not ended within %d s of SIGKILL, but is still running in the "
+                 "kernel, which frees its memory: waiting up to %d s",
+                 (int)pid, SUPERVISOR_KILL_MS / 1000, SUPERVISOR_TEARDOWN_MS / 1000);
+    n->has_told_teardown = n->has_told_teardown || pid != 0;
+    return pid != 0;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIME});
+    node_feed(n, &(struct supervisor_event){.type = SUPERVISOR_EV_TIME, .some_run = some_run(n)});
 }
 
 static void on_settled(uv_timer_t *timer)

@@ -44,38 +44,57 @@ static int visit_list(int fd, void (*visit)(void *arg, pid_t pid), void *arg)
 }
 
 /* For kernels built without lists of children. */
-static int visit_by_parent(void (*visit)(void *arg, pid_t pid), void *arg)
+static int visit_by_parent(pid_t parent, void (*visit)(void *arg, pid_t pid), void *arg)
 {
     co_autoclose_dir DIR *proc = opendir("/proc");
     if (proc == NULL)
         return -errno;
-    pid_t self = getpid();
     for (const struct dirent *d; (d = readdir(proc)) != NULL;) {
         struct co_process p;
         pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
-        if (pid > 0 && co_process_look(pid, &p, NULL) == 0 && p.parent == self)
+        if (pid > 0 && co_process_look(pid, &p, NULL) == 0 && p.parent == parent)
             visit(arg, pid);
     }
     return 0;
 }
 
-int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg)
+static int visit_children(pid_t parent, void (*visit)(void *arg, pid_t pid), void *arg)
 {
     /* the kernel keeps a list per thread */
-    co_autoclose_dir DIR *tasks = opendir("/proc/self/task");
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)parent);
+    co_autoclose_dir DIR *tasks = opendir(path);
     if (tasks == NULL)
         return -errno;
     bool have_lists = false;
     for (const struct dirent *d; (d = readdir(tasks)) != NULL;) {
         if (!isdigit((unsigned char)d->d_name[0]))
             continue;
-        char path[64];
-        snprintf(path, sizeof path, "/proc/self/task/%.20s/children", d->d_name);
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)parent, d->d_name);
         co_autoclose_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0 && visit_list(fd, visit, arg) == 0)
             have_lists = true;
     }
-    return have_lists ? 0 : visit_by_parent(visit, arg);
+    return have_lists ? 0 : visit_by_parent(parent, visit, arg);
+}
+
+int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg)
+{
+    return visit_children(getpid(), visit, arg);
+}
+
+static void note_teardown(void *arg, pid_t pid)
+{
+    pid_t *found = arg;
+    if (*found == 0 && co_process_tears_down(pid))
+        *found = pid;
+}
+
+pid_t sweep_find_teardown(pid_t parent)
+{
+    pid_t found = 0;
+    visit_children(parent, note_teardown, &found);
+    return found;
 }
 
 static void kill_child(void *arg, pid_t pid)

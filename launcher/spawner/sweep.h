@@ -16,6 +16,10 @@
  * returns   0, -errno (no /proc) */
 int sweep_children(void (*visit)(void *arg, pid_t pid), void *arg);
 
+/* Of the children of a process: one that the kernel takes apart (co_process_tears_down()).
+ * returns   0: none */
+pid_t sweep_find_teardown(pid_t parent);
+
 /* Wait for the end of a child, for a second at most: a list of children may have been incomplete.
  * SIGCHLD must be blocked. returns false: it is deadline_ms already */
 bool sweep_await_child(uint64_t deadline_ms);

@@ -109,6 +109,11 @@ static bool stop_for_nothing(const struct supervisor *s, const struct supervisor
     return says_stop(s, e) && nothing_left(s, e);
 }
 
+static bool some_run(const struct supervisor *s, const struct supervisor_event *e)
+{
+    return e->some_run && s->deadline_ms < s->teardown_ms;
+}
+
 /* The end of the job is not decided yet. */
 static bool awaits_orders(const struct supervisor *s, const struct supervisor_event *e)
 {
@@ -298,11 +303,26 @@ static void note_hang(struct supervisor *s, const struct supervisor_event *e,
     s->verdict.some_hang = true;
 }
 
+/* The end of what was killed is awaited. */
+static void begin_kill(struct supervisor *s, const struct supervisor_event *e)
+{
+    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+    s->teardown_ms = e->now_ms + SUPERVISOR_TEARDOWN_MS;
+}
+
+static void await_teardown(struct supervisor *s, const struct supervisor_event *e,
+                           struct supervisor_orders *o)
+{
+    (void)e;
+    (void)o;
+    s->deadline_ms += SUPERVISOR_KILL_MS;
+}
+
 static void kill_ranks(struct supervisor *s, const struct supervisor_event *e,
                        struct supervisor_orders *o)
 {
     supervisor_signal_ranks(s, SIGKILL, -1, true, o);
-    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+    begin_kill(s, e);
 }
 
 static void signal_descendants(struct supervisor *s, const struct supervisor_event *e,
@@ -316,7 +336,7 @@ static void kill_descendants(struct supervisor *s, const struct supervisor_event
                              struct supervisor_orders *o)
 {
     o->sweep_signal = SIGKILL;
-    s->deadline_ms = e->now_ms + SUPERVISOR_KILL_MS;
+    begin_kill(s, e);
 }
 
 static void sweep_alone(struct supervisor *s, const struct supervisor_event *e,
@@ -540,6 +560,7 @@ static const struct row rows[] = {
     ROW(KILLING,   EXITED,       nothing_left,     nothing,        DRAINING),
     ROW(KILLING,   EXITED,       no_rank_left,     nothing,        SWEEPING),
     ROW(KILLING,   EXITED,       always,           nothing,        KILLING),
+    ROW(KILLING,   TIME,         some_run,         await_teardown, KILLING),
     ROW(KILLING,   TIME,         always,           nothing,        ALONE),
     ROW(KILLING,   SPAWNER_LOST, always,           blame_spawner,  ALONE),
 
@@ -553,6 +574,7 @@ static const struct row rows[] = {
     ROW(SWEEPING,  EMPTY,        always,           nothing,        DRAINING),
     ROW(SWEEPING,  SIGNAL,       says_stop,        blame_signal,   SWEEPING),
     ROW(SWEEPING,  SIGNAL,       always,           nothing,        SWEEPING),
+    ROW(SWEEPING,  TIME,         some_run,         await_teardown, SWEEPING),
     ROW(SWEEPING,  TIME,         always,           nothing,        ALONE),
     ROW(SWEEPING,  SPAWNER_LOST, always,           blame_spawner,  ALONE),
 

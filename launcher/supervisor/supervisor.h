@@ -111,6 +111,7 @@ struct supervisor_event {
     int culprit;
     uint64_t held_ms;                    /* EXITED: it happened so long before now_ms */
     struct supervisor_progress progress; /* EXITED: the generation's, by now */
+    bool some_run;       /* TIME: something that was killed runs; the kernel takes it apart */
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
     int n_ranks;         /* NEXT: so many of this node are in it, see supervisor_n_next() */
@@ -177,7 +178,10 @@ struct supervisor_limits {
     uint64_t output_after_ms; /* from a generation's start to when output counts as progress */
 };
 
-#define SUPERVISOR_KILL_MS 10000 /* what outlives SIGKILL this long hangs, or the spawner does */
+#define SUPERVISOR_KILL_MS                                                                         \
+    10000 /* what outlives SIGKILL for this long hangs, or the spawner does ... */
+#define SUPERVISOR_TEARDOWN_MS                                                                     \
+    120000 /* ... unless it runs: to free 100 GB takes 10 s, and more at a low priority */
 
 /* For cause_ms: less than a lease (LEASE_MS), so that the loss of a node is not seen later. */
 #define SUPERVISOR_CAUSE_MS 2000

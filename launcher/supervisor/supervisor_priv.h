@@ -10,8 +10,9 @@ struct supervisor {
     struct supervisor_limits limits;
     enum supervisor_state state;
     uint64_t deadline_ms;
-    int n_asked;    /* ranks 0 .. n_asked - 1 were asked for */
-    int n_answered; /* how many of these were started or failed to */
+    uint64_t teardown_ms; /* KILLING, SWEEPING: what was killed and runs is awaited until then */
+    int n_asked;          /* ranks 0 .. n_asked - 1 were asked for */
+    int n_answered;       /* how many of these were started or failed to */
     int n_running;
     int primary;      /* the first that failed by itself, of no other one's end; -1: none */
     bool empty;       /* the spawner has no child, according to its last report */

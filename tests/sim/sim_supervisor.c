@@ -171,6 +171,17 @@ static void time_out(struct world *w)
 }
 
 /* The time is over, most of all that of ranks that were called. */
+/* What the kernel still takes apart. What hangs does not run. */
+static bool some_run(const struct world *w)
+{
+    bool run = false;
+    for (int i = 0; i < w->limits.n_ranks; i++)
+        run |= w->ranks[i].p.runs && w->ranks[i].p.ends_slowly;
+    for (int i = 0; i < w->n_descendants; i++)
+        run |= w->descendants[i].runs && w->descendants[i].ends_slowly;
+    return run;
+}
+
 static void come_to_deadline(struct world *w)
 {
     bool any_called = false;
@@ -183,7 +194,11 @@ static void come_to_deadline(struct world *w)
     } else if (supervisor_get_state(w->s) == SUPERVISOR_RECOVERING) {
         note_cause(w, 70); /* the spawner is deaf: what it was asked for does not come */
     }
-    feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME});
+    const bool went_alone = w->went_alone, run = some_run(w);
+    feed(w, (struct supervisor_event){SUPERVISOR_EV_TIME, .some_run = run});
+    check(w,
+          went_alone == w->went_alone || !run || w->now_ms - w->kill_ms >= SUPERVISOR_TEARDOWN_MS,
+          "what ends slowly was not awaited");
 }
 
 static void end_pause(struct world *w)
@@ -231,7 +246,7 @@ static uint64_t most_ms(const struct world *w)
 {
     /* a failure may be followed by descendants' grace; a kill takes SUPERVISOR_KILL_MS at most */
     return w->limits.cause_ms + w->limits.grace_ms + 2 * w->limits.failure_grace_ms +
-           2 * SUPERVISOR_KILL_MS + 1000;
+           2 * SUPERVISOR_KILL_MS + 1000 + (w->some_end_slowly ? 2 * SUPERVISOR_TEARDOWN_MS : 0);
 }
 
 static int code_of_generation(const struct world *w)

@@ -118,9 +118,15 @@ bool spawner_acts(const struct world *w)
 
 static void tell(struct world *w, struct process *p, int sig)
 {
-    if (!p->runs || p->hangs || !spawner_acts(w))
+    if (!p->runs || p->hangs || p->ends_slowly || !spawner_acts(w))
         return;
     uint64_t ends = w->now_ms + (sig == SIGKILL ? draw(w, 3) : (uint64_t)p->obeys);
+    if (sig == SIGKILL && draw(w, 50) == 0) {
+        p->ends_slowly = w->some_end_slowly = true;
+        p->ends_at_ms = w->now_ms + SUPERVISOR_KILL_MS + draw(w, SUPERVISOR_TEARDOWN_MS);
+        p->status = sig;
+        return;
+    }
     if ((sig != SIGKILL && p->obeys < 0) || ends >= p->ends_at_ms)
         return;
     p->ends_at_ms = ends;
@@ -251,6 +257,8 @@ static void carry_out(struct world *w, const struct supervisor_orders *o)
             tell(w, &r->p, o->signal);
         }
     }
+    if (o->signal == SIGKILL || o->sweep_signal == SIGKILL)
+        w->kill_ms = w->now_ms;
     if (o->sweep_signal != 0) {
         w->sweep_signal = o->sweep_signal;
         for (int i = 0; i < w->n_descendants; i++)

@@ -26,8 +26,9 @@ enum {
 
 struct process { /* a rank or a descendant */
     bool runs;
-    bool hangs; /* not even SIGKILL ends it */
-    int obeys;  /* this long after SIGTERM it ends, in ms; -1: it ignores all but SIGKILL */
+    bool hangs;       /* not even SIGKILL ends it */
+    bool ends_slowly; /* SIGKILL does, after long work of the kernel */
+    int obeys;        /* this long after SIGTERM it ends, in ms; -1: it ignores all but SIGKILL */
     uint64_t ends_at_ms; /* by itself, or because of a signal */
     int status;
 };
@@ -57,6 +58,7 @@ struct world {
     int max_restarts;
     bool after_progress; /* is not counted */
     bool is_alone;
+    bool some_end_slowly; /* or did */
     struct rank ranks[MAX_RANKS];
     struct process descendants[MAX_DESCENDANTS];
     int n_descendants;
@@ -73,6 +75,7 @@ struct world {
     bool rank_failed;    /* that cause is one after which ranks may be started again */
     bool is_consequence; /* ... and a rank's that had lost a peer: it gives way to another one */
     bool went_alone;
+    uint64_t kill_ms; /* the last order to kill */
     int n_restarts, n_counted;
     uint64_t first_step_ms; /* when this generation completes its first; CO_NEVER_MS: none */
     bool failed_after_progress;

@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,78 @@ START_TEST(the_status_is_known_before_the_process_is_reaped)
 }
 END_TEST
 
+/* On a processor that this process keeps busy: it ends when nothing else wants to run there. */
+static bool is_seen_to_tear_down(void)
+{
+    static const struct sched_param none;
+    const pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    sched_setscheduler(pid, SCHED_IDLE, &none);
+    kill(pid, SIGKILL);
+    const bool seen = co_process_tears_down(pid);
+    waitpid(pid, NULL, 0);
+    return seen && !co_process_tears_down(pid);
+}
+
+/* Any user is to see it. returns an exit status */
+static int look_as_any_user(void)
+{
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET((size_t)sched_getcpu(), &here);
+    if (sched_setaffinity(0, sizeof here, &here) < 0 ||
+        (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0))
+        return 2;
+    for (int i = 0; i < 1000; i++)
+        if (is_seen_to_tear_down())
+            return 0;
+    return 1;
+}
+
+START_TEST(a_killed_process_that_wants_to_run_is_torn_down)
+{
+    int status;
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(look_as_any_user());
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+static _Noreturn void run_on(void)
+{
+    for (;;)
+        sched_yield();
+}
+
+static _Noreturn void sleep_on(void)
+{
+    for (;;)
+        pause();
+}
+
+START_TEST(a_process_that_is_not_killed_is_not_torn_down)
+{
+    siginfo_t info;
+    for (int runs = 0; runs < 2; runs++) {
+        const pid_t pid = fork();
+        if (pid == 0)
+            (runs ? run_on : sleep_on)();
+        ck_assert(!co_process_tears_down(pid));
+        kill(pid, SIGSTOP);
+        ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
+        ck_assert(!co_process_tears_down(pid));
+        kill(pid, SIGKILL);
+        ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+        ck_assert(!co_process_tears_down(pid)); /* only its status is left */
+        waitpid(pid, NULL, 0);
+    }
+}
+END_TEST
+
 START_TEST(a_file_is_read_as_far_as_the_buffer_allows)
 {
     char name[4];
@@ -165,6 +238,8 @@ TEST_SUITE(process)
     tcase_add_test(tc, long_lines_and_nuls_are_refused);
     tcase_add_test(tc, a_living_process_is_seen_and_an_ended_one_is_not);
     tcase_add_test(tc, the_status_is_known_before_the_process_is_reaped);
+    tcase_add_test(tc, a_killed_process_that_wants_to_run_is_torn_down);
+    tcase_add_test(tc, a_process_that_is_not_killed_is_not_torn_down);
     tcase_add_test(tc, a_file_is_read_as_far_as_the_buffer_allows);
     suite_add_tcase(suite, tc);
     return suite;

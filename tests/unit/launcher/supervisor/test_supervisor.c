@@ -438,6 +438,43 @@ START_TEST(processes_that_survive_sigkill_are_swept_then_left)
 }
 END_TEST
 
+/* A rank with much memory, or with little processor time. */
+START_TEST(what_runs_after_sigkill_is_awaited_longer)
+{
+    const struct supervisor_event runs = {SUPERVISOR_EV_TIME, .some_run = true};
+    const bool ends = _i != 0;
+    begin_and_start(1);
+    exited(0, EXIT_STATUS(1), false);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    const uint64_t until_ms = now_ms + SUPERVISOR_TEARDOWN_MS;
+    while ((now_ms = supervisor_deadline_ms(s)) < until_ms) {
+        step(runs);
+        ck_assert(!o.sweep_alone && o.sweep_signal == 0);
+        ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + SUPERVISOR_KILL_MS);
+    }
+    ck_assert_uint_eq(now_ms, until_ms);
+    step(ends ? (struct supervisor_event){SUPERVISOR_EV_EMPTY} : runs);
+    ck_assert_int_eq(o.drain, ends);
+    ck_assert_int_eq(o.sweep_alone, !ends);
+}
+END_TEST
+
+START_TEST(ranks_that_run_after_sigkill_are_awaited_until_none_runs)
+{
+    begin_and_start(2);
+    exited(0, EXIT_STATUS(1), false);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert_int_eq(o.signal, SIGKILL);
+    now_ms = supervisor_deadline_ms(s);
+    step((struct supervisor_event){SUPERVISOR_EV_TIME, .some_run = true});
+    ck_assert(!o.sweep_alone);
+    now_ms = supervisor_deadline_ms(s);
+    event(SUPERVISOR_EV_TIME);
+    ck_assert(o.sweep_alone);
+}
+END_TEST
+
 START_TEST(without_the_spawner_ddprun_sweeps_alone)
 {
     begin_and_start(2);
@@ -645,6 +682,8 @@ TEST_SUITE(supervisor)
     tcase_add_test(t, user_signals_are_passed_on_and_stop_no_rank);
     tcase_add_test(t, descendants_are_signaled_then_killed);
     tcase_add_test(t, processes_that_survive_sigkill_are_swept_then_left);
+    tcase_add_loop_test(t, what_runs_after_sigkill_is_awaited_longer, 0, 2);
+    tcase_add_test(t, ranks_that_run_after_sigkill_are_awaited_until_none_runs);
     tcase_add_test(t, without_the_spawner_ddprun_sweeps_alone);
     tcase_add_test(t, a_signal_ends_the_wait_for_a_reader);
     tcase_add_test(t, a_node_that_is_the_whole_job_ends_by_its_own_verdict);
