@@ -5,7 +5,8 @@ usage: bench/libtorch.py [--build DIR] [--torch VERSION] [--ranks N] [--runs R] 
 
 Two networks: "mlp" has 67 MB of gradients (batch 16), "conv" 1.2 million parameters (batch 64). One thread per rank. A run's time is the median
 of its steps. Copies are those that libtorch makes in a step, less those that it makes in a step without DistributedDataParallel; a bucket in place is
-averaged where its gradients are. The program of the ranks is tests/interop/programs/libtorch_rank.cpp, which is built first, with -O2, in DIR/bench: a
+averaged where its gradients are. "keeping" has MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_=-1: glibc keeps memory that tensors have freed, instead of
+returning it to the kernel and faulting it in again. The program of the ranks is tests/interop/programs/libtorch_rank.cpp, which is built first, with -O2, in DIR/bench: a
 minute or two.
 """
 import argparse
@@ -22,6 +23,7 @@ import libtorch_same  # noqa: E402 (found by the path above)
 import run as interop  # noqa: E402
 
 NETWORKS = ["mlp", "conv"]
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 LINE = re.compile(r"median (\S+) ms(?:; (\d+) gradients of (\S+) MB, (\d+) copies; (\d+) of (\d+) buckets in place, (\d+) overlapped)?")
 
 
@@ -58,19 +60,21 @@ def main():
     start = [os.path.join(args.build, "launcher/ddprun"), "-n", str(args.ranks)]
     load, rows = results.load_average(), []
     for network in NETWORKS:
-        ways = {
+        commands = {
             "C++, libddp": [*start, program, "bench", network, str(args.steps)],
             "Python, gloo": [*start, os.path.join(results.ROOT, "tests/interop/programs/libtorch_gloo.py"), "--bench", network, str(args.steps)],
         }
+        ways = {(name, memory): (command, {**env, **(KEEPING if memory else {})})
+                for memory in ("", ", keeping") for name, command in commands.items()}
         times, counts = {way: [] for way in ways}, {}
         for _ in range(args.runs):
-            for way, command in ways.items():
-                took, *counts[way] = measure(command, env)
+            for way, (command, way_env) in ways.items():
+                took, *counts[way] = measure(command, way_env)
                 times[way].append(float(took))
-        theirs = statistics.median(times["Python, gloo"])
         for way, runs in times.items():
+            theirs = statistics.median(times["Python, gloo", way[1]])
             n, size, copies, in_place, buckets, overlapped = (text or "-" for text in counts[way])
-            rows.append([network, way, len(runs), f"{min(runs):.2f}", f"{statistics.median(runs):.2f}", f"{max(runs):.2f}",
+            rows.append([network, "".join(way), len(runs), f"{min(runs):.2f}", f"{statistics.median(runs):.2f}", f"{max(runs):.2f}",
                          f"{theirs / statistics.median(runs):.2f}", f"{n} ({size} MB)", copies, f"{in_place} of {buckets}", overlapped])
     head = ["network", "ranks' program", "runs", "min ms", "median ms", "max ms", "Python / it", "gradients", "copies", "in place", "overlapped"]
     text = f"torch {args.torch}, {args.ranks} ranks, {args.steps} steps a run\n\n{results.table(head, rows)}"
