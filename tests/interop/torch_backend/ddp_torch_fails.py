@@ -30,11 +30,12 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     groups = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(4)]
-    late = dist.new_group(backend="ddp", timeout=timedelta(seconds=1))
+    soon = timedelta(seconds=4)  # longer than a busy machine keeps one of two ranks from a call that the other has begun
+    late = dist.new_group(backend="ddp", timeout=soon)
     survivors = dist.new_group([0, 1])
     shortened = [dist.new_group(backend="ddp", timeout=timedelta(seconds=120)) for _ in range(3)]
     for group in shortened:
-        group.set_timeout(timedelta(seconds=1))
+        group.set_timeout(soon)
 
     def mismatch():
         dist.all_reduce(torch.ones(3 if rank == 0 else 4), group=groups[0])
@@ -42,9 +43,9 @@ def main():
     def late_ones():
         """Ranks 0 and 1 begin each call together: one that waits for both others names both."""
         yield "no rank comes", lambda: dist.barrier(late), "ddp: barrier:", "rank 2"
-        yield "a timeout of 1 s", lambda: dist.barrier(shortened[0]), "waiting for rank 2"
-        yield "a timeout of 1 s, later", lambda: dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True).wait(), "waiting for rank 2"
-        yield "a timeout of 1 s, message", lambda: dist.irecv(torch.ones(1), 2, group=shortened[2]).wait(), "waiting for rank 2"
+        yield "a shorter timeout", lambda: dist.barrier(shortened[0]), "waiting for rank 2"
+        yield "a shorter timeout, later", lambda: dist.all_reduce(torch.ones(1), group=shortened[1], async_op=True).wait(), "waiting for rank 2"
+        yield "a shorter timeout, message", lambda: dist.irecv(torch.ones(1), 2, group=shortened[2]).wait(), "waiting for rank 2"
 
     expect("another count", mismatch, "ddp: all_reduce:", "DDP_EMISMATCH")
     if rank != 2:
