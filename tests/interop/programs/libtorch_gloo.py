@@ -99,6 +99,7 @@ def main():
         os.makedirs(directory, exist_ok=True)
         train(directory, dict(word.split("=") for word in case.split(",")))
     dist.destroy_process_group()
+    os._exit(0)  # without the end of the interpreter, in which torch 2.15 aborted once: a thread was not joined
 
 
 if __name__ == "__main__":
