@@ -151,7 +151,7 @@ class InABrowser(unittest.TestCase):
                                *words], capture_output=True, text=True, timeout=120, cwd=folder)
 
     def test_a_browser_draws_the_page_without_requests(self):
-        with tempfile.TemporaryDirectory() as folder:
+        with browser.temporary_directory() as folder:
             events = os.path.join(folder, "events.jsonl")
             os.symlink(HANGER, os.path.join(folder, "digits"))  # no page shows where it was built
             run("--events", events, "--rdzv-id", "digits", "--hang-timeout", "2s", "--max-restarts", "1",

@@ -3,6 +3,7 @@
 The protocol is JSON, each message ended by a NUL: Chromium reads descriptor 3 and writes descriptor 4.
 """
 import base64
+import contextlib
 import json
 import os
 import select
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from harness import DEADLINE_S
+from harness import DEADLINE_S, await_true
 
 PROGRAM = next(filter(None, map(shutil.which, ["chromium-headless-shell", "chromium", "google-chrome"])), None)
 WORDS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--window-size=1100,1000",
@@ -27,16 +28,33 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
+def is_removed(folder):
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)
+    return not os.path.exists(folder)
+
+
+@contextlib.contextmanager
+def temporary_directory():
+    """For a browser's files: its helper processes may still write some when the browser itself has ended."""
+    folder = tempfile.mkdtemp()
+    try:
+        yield folder
+    finally:
+        await_true(lambda: is_removed(folder), lambda: f"{folder} is not empty: {os.listdir(folder)}")
+
+
 class Browser:
     """One page. With its end, the browser ends."""
 
     def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory()
+        self.at_end = contextlib.ExitStack()
+        folder = self.at_end.enter_context(temporary_directory())
         to_read, self.to = os.pipe()
         self.of, to_write = os.pipe()
-        self.log = open(os.path.join(self.folder.name, "log"), "w+b")
+        self.log = open(os.path.join(folder, "log"), "w+b")
         self.process = subprocess.Popen([sys.executable, "-c", PLACE_PIPES, str(to_read), str(to_write), PROGRAM, *WORDS,
-                                         f"--user-data-dir={self.folder.name}/profile", "about:blank"],
+                                         f"--user-data-dir={folder}/profile", "about:blank"],
                                         pass_fds=(to_read, to_write), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         os.close(to_read)
         os.close(to_write)
@@ -53,7 +71,7 @@ class Browser:
         os.close(self.to)
         os.close(self.of)
         self.log.close()
-        self.folder.cleanup()
+        self.at_end.close()
 
     def message(self, end):
         while b"\0" not in self.bytes:
