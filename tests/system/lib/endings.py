@@ -192,7 +192,7 @@ def both_fail(launcher):
         begin = send(trial.pids[0], signal.SIGUSR1)
         await_true(lambda: is_gone(trial.pids[0]))
         with contextlib.suppress(AssertionError):  # a launcher may send no SIGTERM
-            trial.job.hear(1, LIMIT_S)
+            trial.job.hear(2, LIMIT_S)  # "0 got 10", "1 got 15"
         send(trial.pids[1], signal.SIGUSR1)
         return trial.await_end(begin, 2 * LIMIT_S)
 
