@@ -15,7 +15,8 @@ DDPCTL = sys.argv[1]
 def check(store, port):
     def ctl(*words, code=0, tries=1, **kw):
         for _ in range(tries):
-            done = subprocess.run([DDPCTL, "store", words[0], "-e", f"127.0.0.1:{port}", *words[1:]], timeout=60,
+            # torch's store looks up the name of each client, for seconds where no name server answers
+            done = subprocess.run([DDPCTL, "store", words[0], "-e", f"127.0.0.1:{port}", "-t", "50s", *words[1:]], timeout=60,
                                   capture_output=True, **kw)
             if b"waiting for the store to answer" not in done.stderr:
                 break
