@@ -5,7 +5,7 @@
  * can end the wait (look_around()), then a nap. Both directions of a peer work the same way: the
  * frame first, then the pieces that the plan gives (get_piece(), end_piece()). A frame that came is
  * checked once it is complete (tcp_check_frame()), before a byte after it reaches the caller's
- * memory (frame_pull()). Large exchanges go in stripes over several connections:
+ * memory (peer_pull()). Large exchanges go in stripes over several connections:
  * transport_tcp_lanes.c. */
 #include "common/clock.h"
 #include "common/error.h"
@@ -174,85 +174,58 @@ static int peer_push(struct transport_tcp *t, unsigned p, struct co_error *err)
 
 /* The peer gave up a lane after the striped exchange was over here. What follows are the first
  * bytes of the frame that is expected. */
-static void skip_frame(struct direction *d, uint8_t *after, size_t *n_after)
+static void skip_frame(struct direction *d, uint8_t *after)
 {
-    const size_t n = *n_after < sizeof d->frame ? *n_after : sizeof d->frame;
+    const size_t n = d->n_piece < sizeof d->frame ? d->n_piece : sizeof d->frame;
     memcpy(&d->frame, after, n);
-    memmove(after, after + n, *n_after - n);
+    memmove(after, after + n, d->n_piece - n);
     d->n_frame = n;
+    d->n_piece -= n;
     d->total -= sizeof d->frame;
-    *n_after -= n;
 }
 
-static int look_at_frame(struct transport_tcp *t, unsigned p, uint8_t *after, size_t *n_after,
-                         struct co_error *err)
+/* after   what came after the frame: n_piece bytes */
+static int look_at_frame(struct transport_tcp *t, unsigned p, uint8_t *after, struct co_error *err)
 {
     struct stream *s = &t->stream[t->plan->peer[p]];
     while (s->in.n_frame == sizeof s->in.frame && s->in.frame.kind == FRAME_LOST) {
         if (!tcp_lanes_hear_lost(s, &s->in.frame))
             return tcp_fail_invalid(t, t->plan->peer[p], err);
-        skip_frame(&s->in, after, n_after);
+        skip_frame(&s->in, after);
     }
-    return s->in.n_frame == sizeof s->in.frame ? tcp_check_frame(t, p, after, *n_after, err) : 0;
+    const int code = s->in.n_frame == sizeof s->in.frame ? tcp_check_frame(t, p, after, err) : 0;
+    if (code == 0 && s->in.n_piece > 0)
+        memcpy(s->in.piece.at, after, s->in.n_piece);
+    return code;
 }
 
-/* The frame, and what comes with it. That may be the reason why the peer left, in place of the
- * piece: the caller's memory stays as it is until the frame is checked, since a rank whose job
- * recovers continues with what is in it. */
-static int frame_pull(struct transport_tcp *t, unsigned p, struct direction *d,
-                      struct co_error *err)
-{
-    const unsigned peer = t->plan->peer[p];
-    const size_t left = sizeof d->frame - d->n_frame;
-    const size_t room = !d->has_piece                       ? 0
-                        : d->piece.bytes < WITH_FRAME_BYTES ? d->piece.bytes
-                                                            : WITH_FRAME_BYTES;
-    uint8_t after[WITH_FRAME_BYTES];
-    const struct iovec v[2] = {{(uint8_t *)&d->frame + d->n_frame, left}, {after, room}};
-    const ssize_t n = net_links_receive(t->opts.links, peer, v, room > 0 ? 2 : 1);
-    if (n == -EAGAIN)
-        return 0;
-    if (n < 0)
-        return tcp_fail_gone(t, peer, (int)n, err);
-    size_t n_after = (size_t)n > left ? (size_t)n - left : 0;
-    d->n_frame += (size_t)n - n_after;
-    d->total += (size_t)n;
-    const int code = look_at_frame(t, p, after, &n_after, err);
-    if (code != 0)
-        return code;
-    if (n_after > 0)
-        memcpy(d->piece.at, after, n_after);
-    d->n_piece = n_after;
-    return 1;
-}
-
-static int piece_pull(struct transport_tcp *t, unsigned p, struct direction *d,
-                      struct co_error *err)
-{
-    const unsigned peer = t->plan->peer[p];
-    const struct iovec v = {(uint8_t *)d->piece.at + d->n_piece, d->piece.bytes - d->n_piece};
-    const ssize_t n = net_links_receive(t->opts.links, peer, &v, 1);
-    if (n == -EAGAIN)
-        return 0;
-    if (n < 0)
-        return tcp_fail_gone(t, peer, (int)n, err);
-    d->n_piece += (size_t)n;
-    d->total += (size_t)n;
-    return 1;
-}
-
+/* What comes with a frame may be the reason why the peer left, in place of the piece: the caller's
+ * memory stays as it is until the frame is checked, since a rank whose job recovers continues with
+ * what is in it. */
 static int peer_pull(struct transport_tcp *t, unsigned p, struct co_error *err)
 {
-    struct direction *d = &t->stream[t->plan->peer[p]].in;
+    const unsigned peer = t->plan->peer[p];
+    struct direction *d = &t->stream[peer].in;
+    const bool had_frame = d->n_frame == sizeof d->frame;
+    uint8_t after[WITH_FRAME_BYTES];
+    struct iovec v[2];
     get_piece(t->plan, d, p, false);
-    int code = 0;
-    if (d->n_frame < sizeof d->frame)
-        code = frame_pull(t, p, d, err);
-    else if (d->has_piece)
-        code = piece_pull(t, p, d, err);
-    if (code > 0)
-        end_piece(t->plan, d, p, false);
-    return code;
+    unsigned n_v = rest_gather(d, v);
+    if (n_v == 0)
+        return 0;
+    if (!had_frame && n_v == 2)
+        v[1] = (struct iovec){after, v[1].iov_len < sizeof after ? v[1].iov_len : sizeof after};
+    ssize_t n = net_links_receive(t->opts.links, peer, v, n_v);
+    if (n == -EAGAIN)
+        return 0;
+    if (n < 0)
+        return tcp_fail_gone(t, peer, (int)n, err);
+    count_bytes(d, (size_t)n);
+    const int code = had_frame ? 0 : look_at_frame(t, p, after, err);
+    if (code != 0)
+        return code;
+    end_piece(t->plan, d, p, false);
+    return 1;
 }
 
 /* --- all together ----------------------------------------------------------------------------- */

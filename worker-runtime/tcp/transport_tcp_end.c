@@ -103,7 +103,7 @@ int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_err
     return co_fail(err, -EIO, "%s sent an invalid call", name_of(t, peer).text);
 }
 
-int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after, size_t n_after,
+int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after,
                     struct co_error *err)
 {
     const struct tcp_plan *plan = t->plan;
@@ -111,7 +111,7 @@ int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after
     const struct stream *s = &t->stream[peer];
     const struct frame *f = &s->in.frame;
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_BROKEN)
-        return tcp_fail_broken(t, peer, after, n_after, err);
+        return tcp_fail_broken(t, peer, after, s->in.n_piece, err);
     if (f->magic == FRAME_MAGIC && f->kind == FRAME_LEFT)
         return tcp_fail_left(t, peer, err);
     if (f->magic != FRAME_MAGIC || (f->kind != FRAME_CALL && f->kind != FRAME_STRIPED))

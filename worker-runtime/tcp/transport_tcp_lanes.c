@@ -207,7 +207,7 @@ static int agree(struct transport_tcp *t, unsigned p, struct flow *f, struct co_
         return tcp_lanes_hear_lost(s, &f->in) ? 0 : tcp_fail_invalid(t, t->plan->peer[p], err);
     s->in.frame = f->in;
     s->in.n_frame = sizeof s->in.frame;
-    const int code = tcp_check_frame(t, p, NULL, 0, err);
+    const int code = tcp_check_frame(t, p, NULL, err);
     s->lanes->is_agreed = code == 0;
     return code;
 }

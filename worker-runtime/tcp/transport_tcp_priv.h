@@ -67,8 +67,11 @@ int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_err
 bool tcp_receive_all(const struct transport_tcp *t, unsigned peer, void *at, size_t bytes,
                      size_t n_here);
 
-/* The frame that opens an exchange has come, and n_after bytes after it. returns 0; -errno */
-int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after, size_t n_after,
+/* The frame that opens an exchange has come.
+ *
+ * after     what came after it: in.n_piece bytes
+ * returns   0; -errno */
+int tcp_check_frame(const struct transport_tcp *t, unsigned p, const void *after,
                     struct co_error *err);
 
 void tcp_tell_cut(struct transport_tcp *t);
