@@ -46,8 +46,8 @@ struct node_hang {
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
     bool is_told;                /* the finding */
     uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
-    uint64_t give_up_at_ms;      /* it was killed, and counts as ended then ... */
-    uint64_t teardown_ms;        /* ... or, if it runs, at this time */
+    uint64_t killed_ms;
+    uint64_t give_up_at_ms; /* it was killed, and counts as ended then, unless it still runs */
 };
 
 /* --- looking ---------------------------------------------------------------------------------- */
@@ -375,7 +375,7 @@ static void give_up(struct node_hang *w)
              "rank %d did not end within %d s of SIGKILL, it %s: ddprun no longer waits "
              "for it",
              rank_number(node_numbers(w->n), w->finding.rank),
-             (int)((w->give_up_at_ms - w->teardown_ms + SUPERVISOR_TEARDOWN_MS) / 1000),
+             (int)((w->give_up_at_ms - w->killed_ms) / 1000),
              hang_proc_text(&process, state, sizeof state));
     w->pid = 0;
     node_post(w->n, &e);
@@ -383,7 +383,7 @@ static void give_up(struct node_hang *w)
 
 static void hasten_end(struct node_hang *w, uint64_t now_ms)
 {
-    const bool may_run_on = w->give_up_at_ms < w->teardown_ms;
+    const bool may_run_on = w->give_up_at_ms < w->killed_ms + SUPERVISOR_TEARDOWN_MS;
     if (now_ms >= w->give_up_at_ms && may_run_on && co_process_tears_down(w->pid))
         w->give_up_at_ms += SUPERVISOR_KILL_MS;
     else if (now_ms >= w->give_up_at_ms)
@@ -394,8 +394,8 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
         tell_kill(w);
     spawner_signal_one(w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
+    w->killed_ms = now_ms;
     w->give_up_at_ms = now_ms + SUPERVISOR_KILL_MS;
-    w->teardown_ms = now_ms + SUPERVISOR_TEARDOWN_MS;
 }
 
 static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
