@@ -170,7 +170,6 @@ static void time_out(struct world *w)
     feed(w, (struct supervisor_event){SUPERVISOR_EV_TIMEOUT});
 }
 
-/* The time is over, most of all that of ranks that were called. */
 /* What the kernel still takes apart. What hangs does not run. */
 static bool some_run(const struct world *w)
 {
@@ -182,6 +181,7 @@ static bool some_run(const struct world *w)
     return run;
 }
 
+/* The time is over, most of all that of ranks that were called. */
 static void come_to_deadline(struct world *w)
 {
     bool any_called = false;

@@ -422,12 +422,18 @@ START_TEST(descendants_are_signaled_then_killed)
 }
 END_TEST
 
-START_TEST(processes_that_survive_sigkill_are_swept_then_left)
+/* Rank 0 fails. What outlives the grace is killed: the other ranks, or what the ranks left. */
+static void fail_and_kill(int n)
 {
-    begin_and_start(3);
+    begin_and_start(n);
     exited(0, EXIT_STATUS(1), false);
     event(SUPERVISOR_EV_TIME);
-    ck_assert_int_eq(o.signal, SIGKILL);
+    ck_assert_int_eq(n > 1 ? o.signal : o.sweep_signal, SIGKILL);
+}
+
+START_TEST(processes_that_survive_sigkill_are_swept_then_left)
+{
+    fail_and_kill(3);
     ck_assert_uint_eq(supervisor_deadline_ms(s), now_ms + SUPERVISOR_KILL_MS);
     event(SUPERVISOR_EV_TIME); /* the ranks hang, or the spawner is deaf */
     ck_assert(o.sweep_alone);
@@ -443,10 +449,7 @@ START_TEST(what_runs_after_sigkill_is_awaited_longer)
 {
     const struct supervisor_event runs = {SUPERVISOR_EV_TIME, .some_run = true};
     const bool ends = _i != 0;
-    begin_and_start(1);
-    exited(0, EXIT_STATUS(1), false);
-    event(SUPERVISOR_EV_TIME);
-    ck_assert_int_eq(o.sweep_signal, SIGKILL);
+    fail_and_kill(1);
     const uint64_t until_ms = now_ms + SUPERVISOR_TEARDOWN_MS;
     while ((now_ms = supervisor_deadline_ms(s)) < until_ms) {
         step(runs);
@@ -462,10 +465,7 @@ END_TEST
 
 START_TEST(ranks_that_run_after_sigkill_are_awaited_until_none_runs)
 {
-    begin_and_start(2);
-    exited(0, EXIT_STATUS(1), false);
-    event(SUPERVISOR_EV_TIME);
-    ck_assert_int_eq(o.signal, SIGKILL);
+    fail_and_kill(2);
     now_ms = supervisor_deadline_ms(s);
     step((struct supervisor_event){SUPERVISOR_EV_TIME, .some_run = true});
     ck_assert(!o.sweep_alone);
