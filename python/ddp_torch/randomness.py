@@ -4,8 +4,8 @@ Each rank writes them into a file of the job's directory with each completed ste
 the directory. The last two steps are there, because a rank may die after a step that the survivors have not completed.
 
 Each step saves them, so this has to be fast, and to touch little memory: between two steps, other data takes the processor's caches.
-torch's state is copied as it is. Python and numpy take 10 and 60 us to return theirs, which most programs do not change in each step: a
-few bytes of the generator's memory show whether they have."""
+Torch, Python and numpy take 5, 10 and 60 us to return theirs, and longer when the caches are cold. Most programs do not change them in
+each step: a few bytes of the generator's memory show whether they have."""
 import ctypes
 import importlib
 import mmap
@@ -23,21 +23,22 @@ SLOT_BYTES, TORCH_AT, CUDA_AT, OTHERS_AT = 32768, 64, 8192, 8448
 TWISTER = struct.Struct("=625I")  # a Mersenne Twister: 624 words, and the place in them
 # The place, and the four words next to it. A draw changes the place, and as many draws as there are words change all words.
 TOLD_BY = 20
+# What torch.Generator.get_state() begins with: the seed, the words left, whether it is seeded, the place; then words of eight bytes.
+TORCH_HEAD, TORCH_WORDS = struct.Struct("=QiiQ"), struct.Struct("=624Q")
+TORCH_NORMAL = struct.Struct("=?11x?3x")  # its last bytes: whether it has a second normal number, as a double and as a float
+TORCH_MEMORY = struct.Struct("=QiB3xI")  # before the words in memory: what TORCH_HEAD has
+TORCH_SEEN = 512  # bytes of the C++ object in which the words begin, in all versions of torch: at 80 to 108
 
 
 class States(NamedTuple):
     """Of all generators.
 
+    torch    the same object as before if it has not changed
     others   of Python and numpy: the same object as before if neither has changed"""
 
     torch: torch.Tensor
     cuda: Optional[torch.Tensor]
     others: tuple
-
-
-def get_torch(others):
-    has_cuda = torch.cuda.is_initialized()
-    return States(torch.default_generator.get_state(), torch.cuda.get_rng_state() if has_cuda else None, others)
 
 
 class Generator:
@@ -69,8 +70,42 @@ def holds(address, words):
     return ctypes.string_at(address, TWISTER.size) == TWISTER.pack(*words)
 
 
-def view_of(address):
-    return memoryview((ctypes.c_char * TOLD_BY).from_address(address))
+def view_of(address, n_bytes=TOLD_BY):
+    return memoryview((ctypes.c_char * n_bytes).from_address(address))
+
+
+class TorchGenerator(Generator):
+    """torch's default generator, of the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self._view = self._find()
+
+    def _find(self):
+        """Its head and the first words, in the C++ object. None: not in this torch."""
+        state = self._read().numpy().tobytes()
+        address = getattr(torch.default_generator, "_cdata", None)
+        if not address or len(state) != TORCH_HEAD.size + TORCH_WORDS.size + 24 + TORCH_NORMAL.size:
+            return None
+        head, words = TORCH_HEAD.unpack_from(state), struct.pack("=624I", *TORCH_WORDS.unpack_from(state, TORCH_HEAD.size))
+        at = ctypes.string_at(address, TORCH_SEEN).find(words[:TORCH_SEEN // 4])
+        begin = address + at - TORCH_MEMORY.size
+        if at < TORCH_MEMORY.size or ctypes.string_at(address + at, len(words)) != words \
+                or TORCH_MEMORY.unpack(ctypes.string_at(begin, TORCH_MEMORY.size)) != head:
+            return None
+        return view_of(begin, TORCH_MEMORY.size + TOLD_BY)
+
+    def _look(self):
+        return None if self._view is None or self._has_normal else self._view.tobytes()
+
+    def _read(self):
+        state = torch.default_generator.get_state()
+        self._has_normal = any(TORCH_NORMAL.unpack(bytes(state[-TORCH_NORMAL.size:].tolist())))  # which is elsewhere in the object
+        return state
+
+    def set(self, state):
+        torch.default_generator.set_state(state)
+        self.forget()
 
 
 class PythonGenerator(Generator):
@@ -153,17 +188,25 @@ class Slot:
         self._head = Head.from_buffer(memory, at)
         self._number = memoryview(memory)[at:at + 8].cast("Q")
         self._at = ctypes.addressof(self._head)
-        self._others = self._sizes = None  # those that this object has written
+        self._torch = self._others = self._sizes = None  # those that this object has written
 
     def write(self, steps, states):
-        self._number[0] = 0
+        if states.torch is not self._torch or states.others is not self._others or states.cuda is not None:
+            self._number[0] = 0
+            if not self._put(states):
+                return
+        self._number[0] = steps + 1
+
+    def _put(self, states):
+        """-> whether they fit"""
         sizes = states.torch.numel(), 0 if states.cuda is None else states.cuda.numel()
         if (states.others is not self._others or sizes != self._sizes) and not self._describe(states.others, sizes):
-            return
+            return False
         ctypes.memmove(self._at + TORCH_AT, states.torch.data_ptr(), sizes[0])
+        self._torch = states.torch
         if sizes[1] > 0:
             ctypes.memmove(self._at + CUDA_AT, states.cuda.data_ptr(), sizes[1])
-        self._number[0] = steps + 1
+        return True
 
     def _describe(self, others, sizes):
         """What most steps do not change. -> whether it fits"""
@@ -208,7 +251,7 @@ class Generators:
     """Those of this rank, and its file."""
 
     def __init__(self, directory, local_rank):
-        self._python, self._numpy = PythonGenerator(), NumpyGenerator()
+        self._torch, self._python, self._numpy = TorchGenerator(), PythonGenerator(), NumpyGenerator()
         self._others = None, None
         self._slots = open_slots(directory, local_rank)
 
@@ -217,24 +260,22 @@ class Generators:
         python, numpy = self._python.get(), self._numpy.get()
         if self._others[0] is not python or self._others[1] is not numpy:
             self._others = python, numpy
-        states = get_torch(self._others)
-        self._write(steps, states)
-        return states
+        return self.save_torch(steps, self._others)
 
-    def save_torch(self, steps, earlier):
-        """The others are those of earlier states."""
-        self._write(steps, get_torch(earlier.others))
-
-    def _write(self, steps, states):
+    def save_torch(self, steps, others):
+        """Those of Python and numpy are given."""
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+        states = States(self._torch.get(), cuda, others)
         if self._slots is not None:
             self._slots[steps % 2].write(steps, states)
+        return states
 
     def read(self, steps):
         """What this rank's predecessor, or itself, had after so many steps; None: it is not there."""
         return self._slots[steps % 2].read(steps) if self._slots is not None else None
 
     def restore(self, states):
-        torch.default_generator.set_state(states.torch)
+        self._torch.set(states.torch)
         if states.cuda is not None:
             torch.cuda.set_rng_state(states.cuda)
         python, numpy = states.others

@@ -106,7 +106,7 @@ class State:
     def _tear(self):
         self.__dict__["_is_torn"] = True
         if self._random is not None:  # if this rank dies from here on, others may complete the step
-            self._random.save_torch(self._done + 1, self._commit[2])
+            self._random.save_torch(self._done + 1, self._commit[2].others)
 
     def _after_step(self, *_):
         mine = self.__dict__

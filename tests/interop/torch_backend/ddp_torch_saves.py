@@ -36,9 +36,10 @@ def use_the_usual_kind():
     numpy_random().set_bit_generator(numpy_random().MT19937(7))
 
 
-# gauss() and randn() make two numbers at a time, and keep the second.
+# gauss() and both randn() make two numbers at a time, and keep the second.
 DRAWS = {
-    "nothing": lambda: None, "torch": lambda: torch.rand(3), "random": random.random, "gauss": lambda: random.gauss(0, 1),
+    "nothing": lambda: None, "torch": lambda: torch.rand(3), "torch's randn": lambda: torch.randn(1), "torch's seed": lambda: torch.manual_seed(1),
+    "torch's words": lambda: torch.rand(N_WORDS), "random": random.random, "gauss": lambda: random.gauss(0, 1),
     "numpy": lambda: numpy_random().rand(), "randn": lambda: numpy_random().randn(), "seed": lambda: (random.seed(1), numpy_random().seed(1)),
     "all words": lambda: (random.getrandbits(32 * N_WORDS), numpy_random().bytes(4 * N_WORDS)),
     "another kind": use_another_kind, "usual kind": use_the_usual_kind,
@@ -47,7 +48,7 @@ DRAWS = {
 
 def draw_all():
     """A number of each."""
-    return torch.rand(2).tolist(), random.random(), random.gauss(0, 1), float(numpy_random().rand()), float(numpy_random().randn())
+    return torch.randn(1).item(), torch.rand(2).tolist(), random.random(), random.gauss(0, 1), float(numpy_random().rand()), float(numpy_random().randn())
 
 
 def before_numpy_is_used(directory):
@@ -86,6 +87,13 @@ def read_only_if_changed(directory):
         DRAWS[name]()
         saved.append(mine.save(step))
         check(saved[-1].others is not saved[-2].others, f"a change by '{name}' was not seen")
+    torch.manual_seed(2)
+    saved = [mine.save(step).torch for step in range(6, 10)]
+    check(saved[1] is saved[2] is saved[3], "torch's state, which has not changed, was read again")
+    for step, name in enumerate(("torch", "torch's words", "torch's seed", "torch's randn", "torch's randn"), 10):
+        DRAWS[name]()
+        saved.append(mine.save(step).torch)
+        check(torch.equal(saved[-1], torch.get_rng_state()) and saved[-1] is not saved[-2], f"a change by '{name}' was not seen")
 
 
 def last_two_steps_are_there(directory):
@@ -94,7 +102,7 @@ def last_two_steps_are_there(directory):
     check([mine.read(step) is not None for step in range(4)] == [False, True, True, False], "the wrong steps are there")
     torch.rand(1)
     random.random()
-    mine.save_torch(3, saved[2])
+    mine.save_torch(3, saved[2].others)
     found = mine.read(3)
     check(torch.equal(found.torch, torch.get_rng_state()) and not torch.equal(found.torch, saved[2].torch), "torch's state is not the new one")
     check(found.others[0] == saved[2].others[0], "Python's state is not the earlier one")
