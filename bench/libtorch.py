@@ -78,7 +78,7 @@ def main():
                          f"{theirs / statistics.median(runs):.2f}", f"{n} ({size} MB)", copies, f"{in_place} of {buckets}", overlapped])
     head = ["network", "ranks' program", "runs", "min ms", "median ms", "max ms", "Python / it", "gradients", "copies", "in place", "overlapped"]
     text = f"torch {args.torch}, {args.ranks} ranks, {args.steps} steps a run\n\n{results.table(head, rows)}"
-    print(f"{results.machine()}; load average {load:.2f} before, {results.load_average():.2f} after\n\n{text}")
+    results.report("libtorch", text, load)
 
 
 if __name__ == "__main__":
