@@ -55,11 +55,13 @@ struct relay_session {
 };
 
 struct relay_store {
-    struct relay_host *host;        /* borrowed */
+    struct relay_host *host; /* borrowed */
+    void *user;
     struct relay_session **clients; /* by number; NULL: free */
     uint32_t max_places, n_places;
     struct relay_sessions all, unsent;
-    TAILQ_ENTRY(relay_store) links;
+    bool is_ready; /* in the host's list */
+    TAILQ_ENTRY(relay_store) links, ready;
 };
 
 static struct relay_session *client_of(struct session *s)
@@ -74,12 +76,24 @@ static bool has_session(const struct relay_session *c)
 
 /* --- lists --- */
 
+static void set_ready(struct relay_store *r, bool is_ready)
+{
+    if (r->is_ready == is_ready)
+        return;
+    r->is_ready = is_ready;
+    if (is_ready)
+        TAILQ_INSERT_TAIL(&r->host->ready, r, ready);
+    else
+        TAILQ_REMOVE(&r->host->ready, r, ready);
+}
+
 static void mark_unsent(struct relay_session *c)
 {
     if (c->is_unsent)
         return;
     c->is_unsent = true;
     TAILQ_INSERT_TAIL(&c->link->unsent, c, unsent);
+    set_ready(c->link, true);
 }
 
 static void unmark_unsent(struct relay_session *c)
@@ -315,6 +329,7 @@ void relay_host_init(struct relay_host *h)
     h->n_clients = 0;
     h->n_buffer_bytes = 0;
     TAILQ_INIT(&h->links);
+    TAILQ_INIT(&h->ready);
     TAILQ_INIT(&h->late);
     TAILQ_INIT(&h->mid);
 }
@@ -351,12 +366,27 @@ void relay_host_expire(struct relay_host *h, uint64_t now_ms)
 
 /* --- links --- */
 
-int relay_store_create(struct relay_host *h, struct relay_store **ret, struct co_error *err)
+struct relay_store *relay_host_next_ready(struct relay_host *h)
+{
+    struct relay_store *r = TAILQ_FIRST(&h->ready);
+    if (r != NULL)
+        set_ready(r, false);
+    return r;
+}
+
+void *relay_store_user(const struct relay_store *r)
+{
+    return r->user;
+}
+
+int relay_store_create(struct relay_host *h, void *user, struct relay_store **ret,
+                       struct co_error *err)
 {
     struct relay_store *r = calloc(1, sizeof *r);
     if (r == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     r->host = h;
+    r->user = user;
     TAILQ_INIT(&r->all);
     TAILQ_INIT(&r->unsent);
     TAILQ_INSERT_TAIL(&h->links, r, links);
@@ -371,6 +401,7 @@ void relay_store_destroy(struct relay_store *r)
     struct relay_session *c;
     while ((c = TAILQ_FIRST(&r->all)) != NULL)
         client_free(c);
+    set_ready(r, false);
     TAILQ_REMOVE(&r->host->links, r, links);
     free(r->clients);
     free(r);

@@ -29,9 +29,9 @@ struct relay_host {
 
     uint32_t n_clients;
     uint64_t n_buffer_bytes;
-    struct relay_links links;
-    struct relay_sessions late; /* had their share of a turn, oldest first */
-    struct relay_sessions mid;  /* amid a request, oldest first */
+    struct relay_links links, ready; /* ready: have got something to put */
+    struct relay_sessions late;      /* had their share of a turn, oldest first */
+    struct relay_sessions mid;       /* amid a request, oldest first */
 };
 
 void relay_host_init(struct relay_host *h);
@@ -46,9 +46,18 @@ bool relay_host_run_late(struct relay_host *h, uint64_t now_ms);
 uint64_t relay_host_deadline(const struct relay_host *h);
 void relay_host_expire(struct relay_host *h, uint64_t now_ms);
 
-/* ret       relay_store_destroy() it before its host is freed
+/* A link that has got something to put since the last call; NULL: no other. Each of these calls may
+ * make a link such a one: relay_store_take(), relay_host_run_late(), relay_host_expire(), and
+ * requests of others on the same store. */
+struct relay_store *relay_host_next_ready(struct relay_host *h);
+
+/* user      for relay_store_user()
+ * ret       relay_store_destroy() it before its host is freed
  * returns   0, -ENOMEM */
-int relay_store_create(struct relay_host *h, struct relay_store **ret, struct co_error *err);
+int relay_store_create(struct relay_host *h, void *user, struct relay_store **ret,
+                       struct co_error *err);
+
+void *relay_store_user(const struct relay_store *r);
 
 /* The link has ended: its clients wait for nothing any more, and what they stored stays. NULL is
  * fine. */

@@ -145,7 +145,7 @@ static void run_store(struct script *s)
     require(store_create(&store_limits, 1, session_on_wake, NULL, &h.sessions.store, &err) == 0);
     relay_host_init(&h);
     for (int i = 0; i < 2; i++)
-        require(relay_store_create(&h, &links[i], &err) == 0);
+        require(relay_store_create(&h, NULL, &links[i], &err) == 0);
     for (int i = 0; i < MAX_ACTS && s->at < s->end; i++) {
         const unsigned byte = take(s);
         struct relay_store **link = &links[byte / 8 % 2];
@@ -154,7 +154,7 @@ static void run_store(struct script *s)
             if (relay_store_take(*link, bytes, len, now_ms, &err) < 0) {
                 require(err.text[0] != '\0');
                 relay_store_destroy(*link);
-                require(relay_store_create(&h, link, &err) == 0);
+                require(relay_store_create(&h, NULL, link, &err) == 0);
             }
         } else if (byte % 8 == 4) {
             relay_host_run_late(&h, now_ms);

@@ -76,7 +76,7 @@ void link_open(struct world *w, struct link *l)
     memset(l, 0, sizeof *l);
     l->seen = -1;
     must(w, relay_node_create(&limits, &l->node, &err), &err);
-    must(w, relay_store_create(&w->host, &l->store, &err), &err);
+    must(w, relay_store_create(&w->host, NULL, &l->store, &err), &err);
 }
 
 void link_lose(struct world *w, struct link *l)

@@ -43,7 +43,7 @@ static void set_up(void)
     ck_assert_int_eq(
         store_create(&store_limits, 1, session_on_wake, NULL, &host.sessions.store, &err), 0);
     relay_host_init(&host);
-    ck_assert_int_eq(relay_store_create(&host, &link, &err), 0);
+    ck_assert_int_eq(relay_store_create(&host, NULL, &link, &err), 0);
 }
 
 static void tear_down(void)
@@ -127,7 +127,7 @@ END_TEST
 START_TEST(a_request_of_one_link_wakes_a_client_of_another)
 {
     struct relay_store *other;
-    ck_assert_int_eq(relay_store_create(&host, &other, &err), 0);
+    ck_assert_int_eq(relay_store_create(&host, NULL, &other, &err), 0);
     open_client(0);
     SAY(0, WAIT);
     ck_assert_int_eq(take_from(other, RELAY_OPEN, 0, 0, NULL), 0);
