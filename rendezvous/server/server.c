@@ -19,6 +19,7 @@
 #include "rendezvous/net/allow.h"
 #include "rendezvous/net/peer.h"
 #include "rendezvous/net/port_owner.h"
+#include "rendezvous/net/refusals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,9 +35,8 @@ enum {
     MAX_KEYS_A_REQUEST = 131072,
     MAX_NAMES = 16 << 20,
     HIGH_WATER_BYTES = 1 << 20,
-    MAX_ACCEPTS = 128, /* in a turn of the loop: some milliseconds */
-    MAX_WORK = 8192,   /* of one client in a turn of the loop: less than a millisecond */
-    REFUSED_EVERY_MS = 1000,
+    MAX_ACCEPTS = 128,     /* in a turn of the loop: some milliseconds */
+    MAX_WORK = 8192,       /* of one client in a turn of the loop: less than a millisecond */
     SPARE_FOR_OTHERS = 16, /* accepted in addition to the clients: a full store's port still serves
                               nodes, and can be asked for its status */
     MAX_HTTP = 64,
@@ -61,8 +61,7 @@ struct server {
     uv_idle_t idle;         /* active while a connection is late */
     uint64_t started_ms;
     uint64_t n_connections, n_refused; /* so far */
-    uint64_t refused_next_ms;
-    unsigned n_refused_untold;
+    struct refusals refusals;
     unsigned n_accepted;  /* in this turn of the loop */
     unsigned max_accepts; /* that is at most half of the newcomers that fit: each one is read from
                              before it can be displaced */
@@ -81,19 +80,11 @@ static struct server *server_of(struct conn_host *h)
 
 static void report_text(struct server *s, const char *text)
 {
-    uint64_t now_ms = uv_now(s->host.loop);
     if (s->opts.on_refused == NULL || s->closing)
         return;
-    if (now_ms < s->refused_next_ms) {
-        s->n_refused_untold++;
-        return;
-    }
-    s->refused_next_ms = now_ms + REFUSED_EVERY_MS;
-    char with_count[CO_ERROR_TEXT_BYTES];
-    snprintf(with_count, sizeof with_count, "%s (and %u more before it)", text,
-             s->n_refused_untold);
-    s->opts.on_refused(s->opts.arg, s->n_refused_untold > 0 ? with_count : text);
-    s->n_refused_untold = 0;
+    const char *report = refusals_note(&s->refusals, uv_now(s->host.loop), text);
+    if (report != NULL)
+        s->opts.on_refused(s->opts.arg, report);
 }
 
 static void on_dropped(struct conn_host *h, const char *text)
