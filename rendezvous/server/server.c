@@ -56,9 +56,10 @@ struct server {
     struct http_host http;
     struct server_opts opts;
     struct peer peer;
-    struct listener *first; /* in the order in which they were opened */
-    uv_prepare_t prepare;   /* sends a turn's replies before the loop sleeps */
-    uv_idle_t idle;         /* active while a connection is late */
+    struct server_guest guest; /* zeroed: none */
+    struct listener *first;    /* in the order in which they were opened */
+    uv_prepare_t prepare;      /* sends a turn's replies before the loop sleeps */
+    uv_idle_t idle;            /* active while a connection is late */
     uint64_t started_ms;
     uint64_t n_connections, n_refused; /* so far */
     struct refusals refusals;
@@ -206,15 +207,31 @@ static void on_idle(uv_idle_t *idle)
     (void)idle;
 }
 
+void server_admit(struct server *s, const struct server_guest *guest, struct session_host *ret_host)
+{
+    s->guest = guest != NULL ? *guest : (struct server_guest){0};
+    if (ret_host != NULL)
+        *ret_host = (struct session_host){.store = s->host.sessions.store,
+                                          .limits = s->host.sessions.limits,
+                                          .high_water_bytes = s->host.sessions.high_water_bytes,
+                                          .max_reply_bytes = s->host.sessions.max_reply_bytes,
+                                          .max_work = s->host.sessions.max_work};
+}
+
+/* What the guest runs may wake clients of ours, and the other way around: so its replies are sent
+ * when no request of this turn is left. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
+    const struct server_guest *g = &s->guest;
     conn_flush_all(&s->host); /* a connection that asked for little is served before the late ones
                                  continue */
     conn_serve_late(&s->host);
+    bool is_busy = g->on_turn != NULL && g->on_turn(g->arg);
     conn_flush_all(&s->host);
+    is_busy |= g->on_turn_over != NULL && g->on_turn_over(g->arg);
     accept_waiting(s);
-    if (s->host.first_late != NULL)
+    if (is_busy || s->host.first_late != NULL)
         uv_idle_start(&s->idle, on_idle);
     else
         uv_idle_stop(&s->idle);

@@ -18,6 +18,7 @@ struct co_buf;
 struct co_error;
 struct http_request;
 struct server; /* opaque */
+struct session_host;
 struct stats;
 
 #define SERVER_MIN_VALUE_BYTES ((uint64_t)8 << 20) /* what torch's own server takes */
@@ -122,6 +123,20 @@ struct server_local {
  *
  * returns   how many, at most max */
 size_t server_list_local(struct server *s, struct server_local *list, size_t max);
+
+/* Another module that runs requests on the same store, in the same loop (relay_hub.h). Called once
+ * in each turn of the loop, in this order, before the loop sleeps. Each returns whether it must
+ * not. */
+struct server_guest {
+    bool (*on_turn)(void *arg);      /* run what waits for its share of a turn */
+    bool (*on_turn_over)(void *arg); /* send what this turn's requests have made; run none */
+    void *arg;
+};
+
+/* guest      copied; NULL: the guest is gone, as it must be before server_close()
+ * ret_host   what its sessions share: all but on_output. NULL is fine */
+void server_admit(struct server *s, const struct server_guest *guest,
+                  struct session_host *ret_host);
 
 /* Stop listening, cut all connections and free everything; on_closed (NULL allowed) is called from
  * the loop when the last handle is closed. The server must not be used after this call. */
