@@ -20,7 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCRATCH_BYTES = 64 << 10 };
+enum {
+    SCRATCH_BYTES = 64 << 10,
+    KEEPALIVE_S = 60, /* a link of the relay may be silent for days */
+};
 
 enum stage {
     STAGE_GREETING, /* being made, or the greetings are not over */
@@ -160,6 +163,11 @@ static void on_late(uv_timer_t *timer)
 
 static void conn_flush(struct channel_conn *c);
 
+size_t channel_conn_n_unsent(const struct channel_conn *c)
+{
+    return co_buf_len(&c->writing) + co_buf_len(seal_output(c->seal));
+}
+
 static void on_written(uv_write_t *write, int status)
 {
     struct channel_conn *c = write->data;
@@ -171,6 +179,9 @@ static void on_written(uv_write_t *write, int status)
     else
         conn_flush(c);
     count_buffers(c);
+    if (c->stage == STAGE_OPEN && !c->is_told && c->callbacks.on_sent != NULL &&
+        channel_conn_n_unsent(c) == 0)
+        c->callbacks.on_sent(c->callbacks.arg);
 }
 
 static void on_shutdown(uv_shutdown_t *request, int status)
@@ -410,6 +421,7 @@ static int conn_begin(struct channel_conn *c)
     uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&from, &len);
     memcpy(&c->peer, &from, sizeof c->peer);
     uv_tcp_nodelay(&c->tcp, 1);
+    uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     uv_timer_start(&c->timer, on_late, c->host->mid_frame_ms, 0);
     return uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
 }

@@ -51,6 +51,9 @@ struct channel_conn_callbacks {
      * call; on_message is not called, and channel_conn_send_frame() sends. */
     void (*on_frame)(void *arg, const uint8_t *frame, size_t len);
 
+    /* All that was sent has left this process, after a part of it had to wait. NULL: ignored */
+    void (*on_sent)(void *arg);
+
     /* It has ended, by the other end or for a reason of ours, and frees itself: the last call. Not
      * made after channel_conn_end().
      * code   -EPROTO, -EACCES, -EBADMSG as seal_feed(); -ETIMEDOUT; -ECONNRESET: the other end
@@ -80,6 +83,10 @@ int channel_conn_connect(struct channel_conn_host *h, struct seal *seal, const s
  * reported by on_end, later. Not before on_open. */
 void channel_conn_send(struct channel_conn *c, const struct message *m);
 void channel_conn_send_frame(struct channel_conn *c, const void *frame, size_t len);
+
+/* What was sent and has not left this process. A caller that sends only while it is 0 never
+ * keeps more than one frame for a peer that does not read. */
+size_t channel_conn_n_unsent(const struct channel_conn *c);
 
 /* Close when everything queued is sent and the other end has seen it, or its time is up; on_gone
  * reports it. */
