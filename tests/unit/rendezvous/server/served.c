@@ -2,20 +2,15 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/net/address.h"
 
-#include <arpa/inet.h>
 #include <check.h>
-#include <errno.h>
-#include <ifaddrs.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+const struct served_front *served_front;
 
 struct served {
     uv_loop_t loop;
@@ -44,7 +39,7 @@ static void on_look(uv_async_t *async)
 {
     struct served *s = async->data;
     pthread_mutex_lock(&s->lock);
-    s->n_clients = server_n_clients(s->server);
+    s->n_clients = served_front != NULL ? served_front->n_clients() : server_n_clients(s->server);
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
@@ -54,6 +49,8 @@ static void on_stop(uv_async_t *async)
     struct served *s = async->data;
     uv_close((uv_handle_t *)&s->stop, NULL);
     uv_close((uv_handle_t *)&s->look, NULL);
+    if (served_front != NULL)
+        served_front->close();
     server_close(s->server, NULL, NULL);
 }
 
@@ -80,7 +77,8 @@ struct served *served_start(const struct server_opts *given)
     uv_async_init(&s->loop, &s->look, on_look);
     s->stop.data = s->look.data = s;
     ck_assert_msg(server_start(&s->loop, &opts, &s->server, &err) == 0, "%s", err.text);
-    s->port = server_port(s->server);
+    s->port = served_front != NULL ? served_front->open(&s->loop, s->server, &opts)
+                                   : server_port(s->server);
     ck_assert_int_eq(pthread_create(&s->thread, NULL, serve, s), 0);
     return s;
 }
@@ -131,109 +129,4 @@ void served_await_n_clients(struct served *s, uint32_t n)
         ck_assert_msg(wait_for_change(s, deadline_ms), "%u clients, not %u", s->n_clients, n);
     } while (s->n_clients != n);
     pthread_mutex_unlock(&s->lock);
-}
-
-/* --- raw clients --- */
-
-int raw_connect(uint16_t port)
-{
-    struct sockaddr_in to = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    return fd;
-}
-
-int raw_connect_at(const struct sockaddr_storage *to)
-{
-    int fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t len =
-        to->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-    ck_assert_int_eq(connect(fd, (const struct sockaddr *)to, len), 0);
-    return fd;
-}
-
-bool find_own_address(struct sockaddr_storage *ret)
-{
-    struct ifaddrs *list;
-    bool found = false;
-    ck_assert_int_eq(getifaddrs(&list), 0);
-    for (struct ifaddrs *i = list; i != NULL && !found; i = i->ifa_next) {
-        if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET)
-            continue;
-        *ret = (struct sockaddr_storage){0};
-        memcpy(ret, i->ifa_addr, sizeof(struct sockaddr_in));
-        found = !address_is_loopback(ret);
-    }
-    freeifaddrs(list);
-    return found;
-}
-
-static void await(int fd, short events)
-{
-    struct pollfd p = {.fd = fd, .events = events};
-    ck_assert_msg(poll(&p, 1, SERVED_DEADLINE_MS) == 1, "nothing happens on the connection");
-}
-
-void raw_send(int fd, const void *bytes, size_t n)
-{
-    for (size_t sent = 0; sent < n;) {
-        await(fd, POLLOUT);
-        ssize_t rc = send(fd, (const char *)bytes + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        ck_assert_msg(rc > 0 || errno == EAGAIN, "send: %s", strerror(errno));
-        sent += rc > 0 ? (size_t)rc : 0;
-    }
-}
-
-static size_t parse_hex(const char *hex, uint8_t *bytes, size_t size)
-{
-    size_t n = 0;
-    for (; *hex != '\0'; hex += 2) {
-        while (*hex == ' ')
-            hex++;
-        unsigned byte;
-        ck_assert_int_eq(sscanf(hex, "%2x", &byte), 1);
-        ck_assert_uint_lt(n, size);
-        bytes[n++] = (uint8_t)byte;
-    }
-    return n;
-}
-
-void raw_send_hex(int fd, const char *hex)
-{
-    uint8_t bytes[256];
-    raw_send(fd, bytes, parse_hex(hex, bytes, sizeof bytes));
-}
-
-void raw_receive(int fd, void *bytes, size_t n)
-{
-    for (size_t got = 0; got < n;) {
-        await(fd, POLLIN);
-        ssize_t rc = recv(fd, (char *)bytes + got, n - got, 0);
-        ck_assert_msg(rc > 0, "the connection ended after %zu of %zu bytes", got, n);
-        got += (size_t)rc;
-    }
-}
-
-void raw_expect_hex(int fd, const char *hex)
-{
-    uint8_t expected[256], bytes[256];
-    size_t n = parse_hex(hex, expected, sizeof expected);
-    raw_receive(fd, bytes, n);
-    ck_assert_mem_eq(bytes, expected, n);
-}
-
-void raw_expect_end(int fd)
-{
-    char byte;
-    await(fd, POLLIN);
-    ssize_t rc = recv(fd, &byte, 1, 0);
-    ck_assert_msg(rc == 0 || (rc < 0 && errno == ECONNRESET), "the connection goes on");
-}
-
-bool raw_is_silent(int fd)
-{
-    char byte;
-    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN;
 }

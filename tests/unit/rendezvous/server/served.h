@@ -5,6 +5,7 @@
 
 #include "rendezvous/server/server.h"
 
+#include <check.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,15 @@ enum {
 
 struct served; /* opaque */
 
+/* What stands between the clients and the server, in the same loop. NULL: nothing does. To be set
+ * before served_start(). */
+struct served_front {
+    uint16_t (*open)(uv_loop_t *loop, struct server *server, const struct server_opts *opts);
+    uint32_t (*n_clients)(void);
+    void (*close)(void);
+};
+extern const struct served_front *served_front;
+
 /* opts NULL: the defaults. on_refused is the fixture's own. */
 struct served *served_start(const struct server_opts *opts);
 void served_stop(struct served *s); /* with all its connections */
@@ -24,6 +34,10 @@ uint16_t served_port(const struct served *s);
 /* Waits until the server reports a refusal that contains `text`. */
 void served_await_refused(struct served *s, const char *text);
 void served_await_n_clients(struct served *s, uint32_t n);
+
+/* What any served store owes its clients: test_server.c. The suites of several components have it,
+ * each with its own served_start(). */
+TCase *served_case(void);
 
 /* An IPv4 address of this machine that is not loopback. returns whether there is one */
 bool find_own_address(struct sockaddr_storage *ret);

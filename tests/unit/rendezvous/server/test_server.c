@@ -464,10 +464,9 @@ START_TEST(a_client_that_closes_before_it_is_identified_is_refused)
 }
 END_TEST
 
-TEST_SUITE(server)
+TCase *served_case(void)
 {
-    Suite *suite = suite_create("server");
-    TCase *tc = tcase_create("server");
+    TCase *tc = tcase_create("served");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_request_is_answered);
     tcase_add_test(tc, garbage_closes_only_its_own_connection);
@@ -484,9 +483,18 @@ TEST_SUITE(server)
     tcase_add_test(tc, the_first_delete_of_an_old_client_is_answered);
     tcase_add_test(tc, clients_are_bounded);
     tcase_add_test(tc, closing_the_server_closes_all_connections);
+    tcase_add_test(tc, processes_of_another_user_are_refused);
+    return tc;
+}
+
+TEST_SUITE(server)
+{
+    Suite *suite = suite_create("server");
+    TCase *tc = tcase_create("server");
+    tcase_set_timeout(tc, 60);
+    suite_add_tcase(suite, served_case());
     tcase_add_test(tc, an_address_that_cannot_be_bound_is_named);
     tcase_add_test(tc, both_families_reach_a_server_on_any_address);
-    tcase_add_test(tc, processes_of_another_user_are_refused);
     tcase_add_test(tc, a_client_that_closes_before_it_is_identified_is_refused);
     suite_add_tcase(suite, tc);
     return suite;

@@ -1,0 +1,163 @@
+/* relayed_store.c - a store in one process and its relays in another, for tests and bench/relay.py.
+ *
+ *     relayed_store [N_PORTS [plain]]      nothing: one port. plain: links in the clear
+ *
+ * Prints on a line the pid of the process with the store, its port, and those of the relays; what
+ * they refuse on stderr. Ends when stdin does. */
+#include "common/error.h"
+#include "common/parse.h"
+#include "rendezvous/channel/seal.h"
+#include "rendezvous/relays/relay_hub.h"
+#include "rendezvous/relays/relay_port.h"
+#include "rendezvous/server/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PORTS = 16384, MAX_CLIENTS = 65536, GENERATION = 1 };
+
+struct ports { /* of the process with the store */
+    uint16_t store, links;
+};
+
+static uv_loop_t loop;
+static struct seal_key key;
+static const struct seal_key *used_key = &key;
+static struct server *store, *listener;
+static struct relay_hub *hub;
+static struct relay_port *relays[MAX_PORTS];
+static int64_t n_relays = 1;
+static struct co_error err;
+
+static void on_refused(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "relayed_store: %s\n", text);
+}
+
+static int die(const char *what)
+{
+    fprintf(stderr, "relayed_store: %s: %s\n", what, err.text[0] ? err.text : strerror(errno));
+    exit(1);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    static char ignored[256];
+    (void)handle;
+    (void)suggested;
+    *buf = uv_buf_init(ignored, sizeof ignored);
+}
+
+static void on_end(uv_stream_t *in, ssize_t n_read, const uv_buf_t *buf)
+{
+    (void)buf;
+    if (n_read >= 0)
+        return;
+    uv_close((uv_handle_t *)in, NULL);
+    for (int64_t i = 0; i < n_relays; i++)
+        relay_port_close(relays[i]);
+    relay_hub_close(hub);
+    if (store == NULL)
+        return;
+    server_close(listener, NULL, NULL);
+    server_close(store, NULL, NULL);
+}
+
+/* Until the descriptor's other end is closed. */
+static void run_until_end(int fd)
+{
+    uv_pipe_t in;
+    uv_pipe_init(&loop, &in, 0);
+    if (uv_pipe_open(&in, fd) < 0 || uv_read_start((uv_stream_t *)&in, on_alloc, on_end) < 0)
+        die("stdin must be a pipe");
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+}
+
+/* --- the process with the store --- */
+
+static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
+{
+    (void)arg;
+    relay_hub_adopt(hub, fd, bytes, len);
+}
+
+static void serve_store(int in_fd, int out_fd)
+{
+    const struct server_opts opts = {.on_refused = on_refused};
+    const struct server_opts links = {
+        .no_store = true, .on_control = on_control, .on_refused = on_refused};
+    uv_loop_init(&loop);
+    if (server_start(&loop, &opts, &store, &err) < 0 ||
+        server_start(&loop, &links, &listener, &err) < 0)
+        die("cannot serve");
+    const struct relay_hub_opts o = {.server = store,
+                                     .key = used_key,
+                                     .run_id = "bench",
+                                     .generation = GENERATION,
+                                     .max_links = MAX_PORTS,
+                                     .max_clients = 1 << 20,
+                                     .on_refused = on_refused};
+    if (relay_hub_create(&loop, &o, &hub, &err) < 0)
+        die("cannot serve");
+    const struct ports ports = {server_port(store), server_port(listener)};
+    if (write(out_fd, &ports, sizeof ports) != sizeof ports)
+        die("write");
+    run_until_end(in_fd);
+}
+
+/* --- the process with the relays --- */
+
+static void serve_relays(uint16_t link_port)
+{
+    uv_loop_init(&loop);
+    for (int64_t i = 0; i < n_relays; i++) {
+        const struct relay_port_opts opts = {.host = "127.0.0.1",
+                                             .port = link_port,
+                                             .key = used_key,
+                                             .run_id = "bench",
+                                             .generation = GENERATION,
+                                             .max_clients = MAX_CLIENTS,
+                                             .on_refused = on_refused};
+        if (relay_port_open(&loop, &opts, &relays[i], &err) < 0)
+            die("cannot relay");
+        printf(" %u", relay_port_number(relays[i]));
+    }
+    printf("\n");
+    fflush(stdout);
+    run_until_end(0);
+}
+
+int main(int argc, char **argv)
+{
+    struct ports ports;
+    int down[2], up[2];
+    if (argc > 1 && co_parse_int("N_PORTS", argv[1], 1, MAX_PORTS, &n_relays, &err) < 0)
+        die("usage: relayed_store [N_PORTS [plain]]");
+    if (argc > 2)
+        used_key = NULL;
+    signal(SIGPIPE, SIG_IGN); /* as server.h asks */
+    if (seal_key_init(&key, "0123456789abcdef0123456789abcdef", 32, &err) < 0 || pipe(down) < 0 ||
+        pipe(up) < 0)
+        die("cannot begin");
+    const pid_t pid = fork();
+    if (pid < 0)
+        die("fork");
+    if (pid == 0) {
+        n_relays = 0;
+        close(down[1]);
+        serve_store(down[0], up[1]);
+        return 0;
+    }
+    close(down[0]);
+    if (read(up[0], &ports, sizeof ports) != sizeof ports)
+        die("the store did not start");
+    printf("%d %u", (int)pid, ports.store);
+    serve_relays(ports.links);
+    return 0;
+}
