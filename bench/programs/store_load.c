@@ -7,7 +7,8 @@
  *     store_load PROTOCOL PORT hold CLIENTS            stay connected until stdin ends
  *     store_load PROTOCOL PORT fill KEYS               set KEYS keys
  *
- * PROTOCOL is tcpstore, redis or nothing. All on 127.0.0.1. Prints a line of names and values. */
+ * PROTOCOL is tcpstore, redis or nothing. PORT is a number, or several with commas, which clients
+ * use in turn. All on 127.0.0.1. Prints a line of names and values. */
 #include "store_load.h"
 
 #include <errno.h>
@@ -355,6 +356,20 @@ static unsigned number(const char *text, unsigned max)
     return (unsigned)n;
 }
 
+/* returns   how many there are */
+static unsigned read_ports(char *text, uint16_t ports[LOAD_PORTS])
+{
+    unsigned n = 0;
+    for (const char *port = strtok(text, ","); port != NULL; port = strtok(NULL, ",")) {
+        if (n == LOAD_PORTS)
+            load_die("more than %d ports", LOAD_PORTS);
+        ports[n++] = (uint16_t)number(port, UINT16_MAX);
+    }
+    if (n == 0)
+        load_die("no port");
+    return n;
+}
+
 static enum load_protocol protocol_of(const char *text)
 {
     static const char *const names[] = {"tcpstore", "redis", "nothing"};
@@ -377,8 +392,9 @@ int main(int argc, char **argv)
 {
     if (argc < 5)
         load_die("usage: store_load PROTOCOL PORT RUN NUMBER [NUMBER]");
-    const struct load_target target = {.protocol = protocol_of(argv[1]),
-                                       .port = (uint16_t)number(argv[2], 65535)};
+    static uint16_t ports[LOAD_PORTS];
+    const struct load_target target = {
+        .protocol = protocol_of(argv[1]), .ports = ports, .n_ports = read_ports(argv[2], ports)};
     const char *run = argv[3];
     unsigned first = number(argv[4], 100000000);
     allow_many_files();

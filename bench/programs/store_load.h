@@ -9,6 +9,7 @@
 enum {
     LOAD_VALUE_BYTES = 64,
     LOAD_MESSAGE_BYTES = 512,
+    LOAD_PORTS = 16384,
     LOAD_SOURCES = 16, /* clients connect from 127.0.0.1 .. 127.0.0.16 in turn */
 };
 
@@ -20,7 +21,8 @@ enum load_protocol {
 
 struct load_target {
     enum load_protocol protocol;
-    uint16_t port; /* on 127.0.0.1 */
+    const uint16_t *ports; /* on 127.0.0.1: clients use them in turn */
+    unsigned n_ports;
 };
 
 struct load_message {

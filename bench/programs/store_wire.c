@@ -152,7 +152,7 @@ static void connect_from(int fd, const struct load_target *target, unsigned i, b
     struct sockaddr_in from = {.sin_family = AF_INET,
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK + i % LOAD_SOURCES)};
     struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(target->port),
+                             .sin_port = htons(target->ports[i % target->n_ports]),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
