@@ -282,6 +282,16 @@ static void pass_terms(struct pass *p, struct message_terms *t)
     pass_u64(p, "the window of failures of a node", &t->exclude_window_ms, 0, MESSAGE_MAX_MS);
 }
 
+/* Which process serves the store, and how ranks reach it. */
+static void pass_store(struct pass *p, bool *by_agent, bool *relayed)
+{
+    enum { BY_RANK_0, BY_AGENT, BY_AGENT_RELAYED, N_STORES };
+    const int is = !*by_agent ? BY_RANK_0 : *relayed ? BY_AGENT_RELAYED : BY_AGENT;
+    const int store = pass_choice(p, "the store", is, N_STORES);
+    *by_agent = store != BY_RANK_0;
+    *relayed = store == BY_AGENT_RELAYED;
+}
+
 static void pass_place(struct pass *p, struct message_place *s)
 {
     pass_u32(p, "the number of nodes", &s->n_nodes, 1, MESSAGE_MAX_NODES);
@@ -293,7 +303,7 @@ static void pass_place(struct pass *p, struct message_place *s)
              n_left < MESSAGE_MAX_LOCAL ? n_left : MESSAGE_MAX_LOCAL);
     pass_u32(p, "the number of restarts", &s->n_restarts, 0, MESSAGE_MAX_RESTARTS);
     pass_flag(p, "leads", &s->leads);
-    pass_flag(p, "agent-store", &s->agent_store);
+    pass_store(p, &s->agent_store, &s->relayed);
     pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);
     pass_u16(p, "the port", &s->port, s->leads ? 0 : 1, UINT16_MAX);
 }
@@ -332,7 +342,7 @@ static void pass_ready(struct pass *p, struct message_ready *r)
 {
     pass_name(p, "the host", &r->host, MESSAGE_HOST_BYTES, false);
     pass_u16(p, "the port", &r->port, 1, UINT16_MAX);
-    pass_flag(p, "agent-store", &r->agent_store);
+    pass_store(p, &r->agent_store, &r->relayed);
 }
 
 static void pass_failed(struct pass *p, struct message_failed *f)

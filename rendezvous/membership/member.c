@@ -119,7 +119,10 @@ static void send_report(struct member *m, enum member_report what)
     switch (what) {
     case REPORT_READY:
         member_send(m, MESSAGE_READY, generation)->ready =
-            (struct message_ready){m->host, m->place.place.port, m->place.place.agent_store};
+            (struct message_ready){.host = m->host,
+                                   .port = m->place.place.port,
+                                   .agent_store = m->place.place.agent_store,
+                                   .relayed = m->place.place.relayed};
         break;
     case REPORT_FAILED:
         member_send(m, MESSAGE_FAILED, generation)->failed = m->failed;
@@ -310,6 +313,7 @@ static void report_ready(struct member *m, const struct member_event *e)
     snprintf(m->host, sizeof m->host, "%s", e->input->host);
     m->place.place.port = e->input->port;
     m->place.place.agent_store = e->input->agent_store;
+    m->place.place.relayed = e->input->relayed;
     member_report(m, REPORT_READY);
 }
 

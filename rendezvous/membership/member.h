@@ -105,7 +105,7 @@ struct member_input {
                                       call */
     const char *host;
     uint16_t port;
-    bool agent_store;
+    bool agent_store, relayed;
     int32_t rank;
     int exit_code;
     int signal;

@@ -106,6 +106,7 @@ struct message_place {
     bool agent_store;    /* as READY had it; in the leader's: false */
     const char *host;    /* MASTER_ADDR; in the leader's: empty */
     uint16_t port;       /* MASTER_PORT; in the leader's: 0 */
+    bool relayed;        /* as READY had it: then they are DDP_MASTER_HOST and a port for links */
 };
 
 /* The last generation that a node took part in, if it still has something of it, or has reported
@@ -205,6 +206,7 @@ struct message_ready {
     const char *host; /* not empty */
     uint16_t port;
     bool agent_store; /* served by ddprun, not by rank 0 itself */
+    bool relayed;     /* the port is for the other nodes' links (relay_hub.h), not for ranks */
 };
 
 struct message_failed {

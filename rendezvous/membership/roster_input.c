@@ -403,6 +403,7 @@ static void hear_ready(struct roster *r, uint32_t slot, const struct message *m,
         return;
     r->ready = true;
     r->agent_store = m->ready.agent_store;
+    r->relayed = m->ready.relayed;
     r->port = m->ready.port;
     snprintf(r->host, sizeof r->host, "%s", m->ready.host);
     feed(r, slot, ROSTER_EV_READY, now_ms, m);

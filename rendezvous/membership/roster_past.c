@@ -186,6 +186,7 @@ static void learn_store(struct roster *r, const struct message_place *place, boo
     if (place->port != 0 && !r->ready) {
         r->ready = true;
         r->agent_store = place->agent_store;
+        r->relayed = place->relayed;
         r->port = place->port;
         snprintf(r->host, sizeof r->host, "%s", place->host);
         if (r->state == ROSTER_RUNNING)

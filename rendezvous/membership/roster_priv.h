@@ -129,7 +129,7 @@ struct roster {
     bool is_ending;            /* all ranks of a member have exited with 0 */
     char host[MESSAGE_HOST_BYTES];
     uint16_t port;
-    bool agent_store;
+    bool agent_store, relayed;
     uint32_t n_members, world_size;
     uint64_t stop_ms; /* the slowest member's */
     uint64_t pause_until_ms;

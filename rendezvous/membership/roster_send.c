@@ -82,6 +82,7 @@ void roster_send_place(struct roster *r, uint32_t slot)
                                .n_restarts = roster_n_restarts(r),
                                .leads = leads,
                                .agent_store = r->ready && r->agent_store,
+                               .relayed = r->ready && r->relayed,
                                .host = r->ready ? r->host : "",
                                .port = r->ready ? r->port : 0};
 }

@@ -98,7 +98,7 @@ static struct message make(enum message_type type)
         m.keep_alive.sent_ms = 123456789012345;
         break;
     case MESSAGE_READY:
-        m.ready = (struct message_ready){"fe80::1", 29500, true};
+        m.ready = (struct message_ready){"fe80::1", 29500, true, true};
         break;
     case MESSAGE_FAILED:
         m.failed = (struct message_failed){.rank = 17,
@@ -216,6 +216,20 @@ START_TEST(a_hello_keeps_its_fields)
     ck_assert_uint_eq(back.hello.was.generation, 7);
     ck_assert_uint_eq(back.hello.was.place.node_index, 2);
     ck_assert_str_eq(back.hello.was.place.host, "node1");
+}
+END_TEST
+
+START_TEST(a_place_has_how_ranks_reach_the_store)
+{
+    for (int i = 0; i < 3; i++) {
+        struct message m = make(MESSAGE_SEALED), back;
+        m.sealed.agent_store = i > 0;
+        m.sealed.relayed = i > 1;
+        encode(&m);
+        ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+        ck_assert_int_eq(back.sealed.agent_store, i > 0);
+        ck_assert_int_eq(back.sealed.relayed, i > 1);
+    }
 }
 END_TEST
 
@@ -434,6 +448,7 @@ TEST_SUITE(channel_wire)
     tcase_add_checked_fixture(all, NULL, tear_down);
     tcase_add_test(all, each_message_survives_a_round_trip);
     tcase_add_test(all, a_hello_keeps_its_fields);
+    tcase_add_test(all, a_place_has_how_ranks_reach_the_store);
     tcase_add_test(all, a_lease_keeps_the_progress_of_the_wait);
     tcase_add_test(all, each_truncated_message_is_refused);
     tcase_add_test(all, the_longest_list_of_members_fits);
