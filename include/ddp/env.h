@@ -41,6 +41,9 @@
     "DDP_NODE_FD"                           /* a socket to the node's ddprun: libddp gets the node's
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
+#define DDP_ENV_MASTER_HOST                                                                        \
+    "DDP_MASTER_HOST" /* with --store-relay, where MASTER_ADDR is this node's relay: the node with
+                         the store and rank 0 */
 #define DDP_ENV_WARM                                                                               \
     "DDP_WARM" /* with --warm, for the bootstrap, which removes it: no script sees it */
 #define DDP_ENV_WORKER_SERVER                                                                      \

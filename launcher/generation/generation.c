@@ -15,12 +15,14 @@
 #include "listen.h"
 #include "node_memory.h"
 #include "progress_pipes.h"
+#include "relay_listener.h"
 
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/process.h"
 #include "common/scope.h"
 #include "rendezvous/net/allow.h"
+#include "rendezvous/relays/relay_port.h"
 #include "rendezvous/server/server.h"
 #include "segments/rank_status.h"
 
@@ -266,6 +268,43 @@ static int make_allow(const struct job_spec *spec, const struct generation_reach
     return 0;
 }
 
+/* Every rank connects to it. */
+static int open_shared_store(const struct job_spec *spec, const struct generation_reach *reach,
+                             uv_loop_t *loop, const struct generation_callbacks *callbacks,
+                             struct generation *g, struct co_error *err)
+{
+    struct server_opts opts = store_opts(spec, callbacks);
+    opts.allow = g->allow;
+    int rc = server_create(loop, &opts, &g->store, err)
+                 ?: listen_for(g->store, reach->host, spec->master_port, err);
+    if (rc == 0)
+        g->master_port = server_port(g->store);
+    return rc;
+}
+
+/* The ranks of this node connect to it, and the ddpruns of other nodes to another port. */
+static int open_relayed_store(const struct job_spec *spec, const struct generation_reach *reach,
+                              uv_loop_t *loop, const struct generation_callbacks *callbacks,
+                              struct generation *g, struct co_error *err)
+{
+    struct server_opts opts = store_opts(spec, callbacks);
+    opts.on_control = NULL;
+    int rc = server_create(loop, &opts, &g->store, err)
+                 ?: server_listen(g->store, GENERATION_LOCAL_HOST, 0, NULL, err);
+    if (rc < 0)
+        return rc;
+    const struct relay_listener_opts links = {.store = g->store,
+                                              .allow = g->allow,
+                                              .host = reach->host,
+                                              .generation = reach->generation,
+                                              .callbacks = callbacks};
+    g->local_port = server_port(g->store);
+    rc = relay_listener_open(spec, loop, &links, &g->links, err);
+    if (rc == 0)
+        g->master_port = relay_listener_port(g->links);
+    return rc;
+}
+
 int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
                           uv_loop_t *loop, const struct generation_callbacks *callbacks,
                           struct generation *g, struct co_error *err)
@@ -275,20 +314,46 @@ int generation_open_store(const struct job_spec *spec, const struct generation_r
         rc = make_allow(spec, reach, &g->allow, err);
     if (rc < 0 || !g->agent_store)
         return rc;
-    struct server_opts opts = store_opts(spec, callbacks);
-    opts.allow = g->allow;
-    rc = server_create(loop, &opts, &g->store, err)
-             ?: listen_for(g->store, reach->host, spec->master_port, err);
+    rc = spec->store_relay == RELAY_ON ? open_relayed_store(spec, reach, loop, callbacks, g, err)
+                                       : open_shared_store(spec, reach, loop, callbacks, g, err);
     if (rc < 0) {
         generation_close_store(g);
         return co_fail_in(err, "cannot open the store");
     }
-    g->master_port = server_port(g->store);
+    return 0;
+}
+
+int generation_open_relay(const struct job_spec *spec, uint32_t number, const char *host,
+                          uint16_t port, uv_loop_t *loop,
+                          const struct generation_callbacks *callbacks, struct generation *g,
+                          struct co_error *err)
+{
+    const struct relay_port_opts opts = {.host = host,
+                                         .port = port,
+                                         .key = spec->world.key,
+                                         .run_id = spec->run_id,
+                                         .generation = number,
+                                         .max_clients = listen_limits(spec).n_clients,
+                                         .on_refused = callbacks->on_store_refused,
+                                         .arg = callbacks->arg};
+    if (g->store != NULL)
+        return 0;
+    relay_port_close(g->relay);
+    g->relay = NULL;
+    int rc = relay_port_open(loop, &opts, &g->relay, err);
+    if (rc < 0)
+        return co_fail_in(err, "cannot open the relay to the store");
+    g->local_port = relay_port_number(g->relay);
     return 0;
 }
 
 void generation_close_store(struct generation *g)
 {
+    relay_listener_close(g->links);
+    relay_port_close(g->relay);
+    g->links = NULL;
+    g->relay = NULL;
+    g->local_port = 0;
     if (g->store != NULL)
         server_close(g->store, NULL, NULL);
     if (g->allow != NULL)

@@ -21,7 +21,11 @@ struct message_address;
 struct node_memory;
 struct progress;
 struct progress_pipes;
+struct relay_listener;
+struct relay_port;
 struct server;
+
+#define GENERATION_LOCAL_HOST "127.0.0.1" /* of struct generation's local_port */
 
 struct generation {
     struct node_memory *memory; /* all owned */
@@ -32,6 +36,11 @@ struct generation {
                                                     * NULL: none */
     uint16_t master_port;
     bool agent_store;
+
+    /* --store-relay, in a job of several nodes: the store listens on loopback only */
+    struct relay_listener *links; /* this node has the store, at master_port; NULL: it has not */
+    struct relay_port *relay;     /* another node has it; NULL: not opened */
+    uint16_t local_port;          /* on loopback, for the ranks of this node; 0: no relay */
 };
 
 struct generation_callbacks { /* called from the loop */
@@ -84,6 +93,7 @@ struct generation_reach { /* all borrowed for the call */
     const struct message_address *allowed; /* whence they come */
     uint32_t n_allowed;
     uint32_t world_size;
+    uint32_t generation; /* its number among those of the job */
 };
 
 /* How far a rank is: by libddp (docs/design/progress.md), by its lines (progress_lines.h), or both:
@@ -103,19 +113,30 @@ uint64_t generation_most_steps(const struct generation *g, int n_local);
 uint64_t generation_total_steps(const struct generation *g, int n_local);
 
 /* Open the store for several nodes; none is open. A world of 1 gets a free port without a store, as
- * in a job of one node.
+ * in a job of one node. With --store-relay, g->local_port is the store's, and g->master_port is
+ * where other nodes connect with generation_open_relay().
  *
  * returns   as generation_open() */
 int generation_open_store(const struct job_spec *spec, const struct generation_reach *reach,
                           uv_loop_t *loop, const struct generation_callbacks *callbacks,
                           struct generation *g, struct co_error *err);
 
+/* What the ranks of this node connect to, if the store is relayed: g->local_port on loopback. On
+ * the node that has the store, it is the store. An older relay is closed.
+ *
+ * host, port   of the node with the store, for links
+ * returns      0, -ENOMEM, -errno */
+int generation_open_relay(const struct job_spec *spec, uint32_t number, const char *host,
+                          uint16_t port, uv_loop_t *loop,
+                          const struct generation_callbacks *callbacks, struct generation *g,
+                          struct co_error *err);
+
 /* A port of this machine that no process uses now.
  *
  * returns   0, -errno */
 int generation_find_port(uint16_t *ret_port, struct co_error *err);
 
-/* At once: all connections end, and the port is free. Does nothing without a store. */
+/* At once: all connections end, also those to a relay, and the ports are free. */
 void generation_close_store(struct generation *g);
 
 void generation_close(struct generation *g); /* a zeroed one is fine; frees from the loop */

@@ -20,7 +20,7 @@ static const char *const known[] = {
     DDP_ENV_CMA,           DDP_ENV_SIMD,
     DDP_ENV_BACKEND,       DDP_ENV_NCCL_ABORT_TIMEOUT,
     DDP_ENV_TRACE,         DDP_ENV_TUNING,
-    DDP_ENV_WORKER_SERVER,
+    DDP_ENV_WORKER_SERVER, DDP_ENV_MASTER_HOST,
 };
 
 /* So many edits are not a misspelling: there are many words of four letters. */

@@ -35,6 +35,8 @@ enum store_choice {
     STORE_WORKER /* rank 0 of the script hosts it, as it would without a launcher */
 };
 
+enum store_relay_choice { RELAY_OFF, RELAY_ON };
+
 enum failure_action { FAILURE_REPLACES, FAILURE_SHRINKS, FAILURE_RESTARTS, FAILURE_ABORTS };
 
 enum warm_choice { WARM_NEVER, WARM_RESTARTS, WARM_START };
@@ -188,6 +190,7 @@ struct job_spec {
                         * if requested; with several what was given, NULL: rank 0's node decides */
     uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
+    enum store_relay_choice store_relay; /* of several nodes; what the node with rank 0 has */
     int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
     bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
     enum placement_bind bind;

@@ -171,6 +171,7 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
     set_number_variable(s, DDP_ENV_ROLE_WORLD_SIZE, place->world_size);
     set_variable(s, DDP_ENV_MASTER_ADDR, place->master_addr);
     set_number_variable(s, DDP_ENV_MASTER_PORT, place->master_port);
+    set_variable(s, DDP_ENV_MASTER_HOST, place->master_host);
     set_number_variable(s, DDP_ENV_RESTART_COUNT, place->generation);
     set_number_variable(s, DDP_ENV_MAX_RESTARTS, spec->max_restarts);
     set_variable(s, DDP_ENV_RUN_ID, spec->run_id);

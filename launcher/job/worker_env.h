@@ -33,12 +33,14 @@ struct generation_place { /* the same for all workers that are started together 
     const char *master_addr;
     const char *master_ip; /* the numeric address of it; NULL: not looked for. Arguments only */
     uint16_t master_port;
-    bool agent_store;  /* TORCHELASTIC_USE_AGENT_STORE */
-    int node_fd;       /* the worker's descriptor of the node socket; -1: none */
-    int checkpoint_fd; /* its descriptor of checkpoint_request.h; -1: none */
-    int pmi_fd;        /* its descriptor of pmi_host.h; -1: none */
-    int progress_fd;   /* its descriptor of progress_pipes.h; -1: none */
-    uint16_t ras_port; /* where NCCL's RAS of this node's ranks listens; 0: not set */
+    bool agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
+    bool relayed; /* the port is for links, not for ranks, until it leads to this node's relay */
+    const char *master_host; /* DDP_MASTER_HOST; NULL: not relayed */
+    int node_fd;             /* the worker's descriptor of the node socket; -1: none */
+    int checkpoint_fd;       /* its descriptor of checkpoint_request.h; -1: none */
+    int pmi_fd;              /* its descriptor of pmi_host.h; -1: none */
+    int progress_fd;         /* its descriptor of progress_pipes.h; -1: none */
+    uint16_t ras_port;       /* where NCCL's RAS of this node's ranks listens; 0: not set */
     const struct worker_variable *variables; /* of pmix_host.h; borrowed */
     size_t n_variables;                      /* WORKER_VARIABLES_MAX at most */
 };

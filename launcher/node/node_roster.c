@@ -125,7 +125,8 @@ static void open_store(struct node_roster *g)
     }
     const struct member_place *place = member_get_place(g->member);
     struct generation_callbacks callbacks = g->opts.callbacks;
-    struct generation_reach reach = {.host = g->host, .world_size = place->place.world_size};
+    struct generation_reach reach = {
+        .host = g->host, .world_size = place->place.world_size, .generation = place->generation};
     struct co_error err;
     reach.allowed = member_get_addresses(g->member, &reach.n_allowed);
     find_host(g);
@@ -136,7 +137,8 @@ static void open_store(struct node_roster *g)
         step_member(g, &(struct member_input){.type = MEMBER_STORE_OPEN,
                                               .host = g->host,
                                               .port = n->gen->master_port,
-                                              .agent_store = n->gen->agent_store});
+                                              .agent_store = n->gen->agent_store,
+                                              .relayed = n->gen->links != NULL});
     else
         step_member(g, &(struct member_input){.type = MEMBER_RANK_FAILED,
                                               .rank = (int32_t)place->place.first_rank,
@@ -545,6 +547,7 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
     place->master_addr = p->host;
     place->master_port = p->port;
     place->agent_store = p->agent_store;
+    place->relayed = p->relayed;
 }
 
 const char *node_roster_waiting(const struct node_roster *g)

@@ -45,8 +45,27 @@ static uint16_t find_ras_port(const struct node *n)
     return port;
 }
 
-/* The ranks of a generation get their places once it is made. */
-static void take_place(struct node *n)
+/* The ranks of this node reach the store at a port of their own machine. */
+static int lead_to_relay(struct node *n)
+{
+    struct generation_place *p = &n->start.place;
+    struct co_error err;
+    if (!p->relayed)
+        return 0;
+    int rc = generation_open_relay(n->spec, p->generation, p->master_addr, p->master_port, &n->loop,
+                                   &n->callbacks, &n->gen, &err);
+    if (rc < 0) {
+        node_say(&n->view, CO_ERROR, "%s", err.text);
+        return rc;
+    }
+    p->master_host = p->master_addr;
+    p->master_addr = GENERATION_LOCAL_HOST;
+    p->master_port = n->gen.local_port;
+    return 0;
+}
+
+/* The ranks of a generation get their places once it is made. returns 0, -errno */
+static int take_place(struct node *n)
 {
     n->start.place = (struct generation_place){
         .world_size = n->spec->n_local,
@@ -67,8 +86,10 @@ static void take_place(struct node *n)
     n->start.first_rank = 0;
     node_roster_fill_place(n->parts.roster, &n->start.place, &n->start.first_rank);
     n->io.first_rank = n->start.first_rank;
+    const int rc = lead_to_relay(n);
     if (rank_argv_uses(n->spec, TEMPLATE_MASTER_IP))
         find_ip(n);
+    return rc;
 }
 
 static void on_warm_note(uv_poll_t *poll, int status, int events)
@@ -130,9 +151,9 @@ static void ask_for_ranks(struct node *n, int n_start)
 void node_start_ranks(struct node *n, int n_start)
 {
     if (n->n_started == 0) {
-        take_place(n);
+        const int rc = take_place(n);
         if (n->renew_failure == 0)
-            n->renew_failure = node_features_on_generation(&n->view);
+            n->renew_failure = rc ?: node_features_on_generation(&n->view);
     }
     if (node_pmi_is_meeting(&n->view))
         n->n_held = n_start;
@@ -196,7 +217,9 @@ static void make_generation(struct node *n)
     struct co_error err;
     start_fini(&n->start);
     n->io.generation = supervisor_generation(n->supervisor);
-    take_place(n);
+    n->renew_failure = take_place(n);
+    if (n->renew_failure < 0)
+        return;
     const struct broker_world world = world_of(&n->start);
     n->renew_failure = generation_recover(&n->gen, n->io.generation, &world, &err);
     if (n->renew_failure < 0)

@@ -175,19 +175,42 @@ static int set_store_allow(const struct draft *d, struct job_spec *spec, struct 
     return 0;
 }
 
+static int check_relay(const struct draft *d, const struct job_spec *spec, struct co_error *err)
+{
+    const struct given *relay = &d->given[OPTION_STORE_RELAY];
+    const struct given *allow = &d->given[OPTION_STORE_ALLOW];
+    if (spec->store_relay == RELAY_OFF)
+        return 0;
+    if (spec->store == STORE_WORKER)
+        return co_fail(err, -EINVAL,
+                       "%s on cannot be used with %s worker: ddprun relays only its own store",
+                       relay->by, d->given[OPTION_STORE].by);
+    if (allow->value != NULL)
+        return co_fail(err, -EINVAL,
+                       "%s on cannot be used with %s: no other host can reach a relayed store",
+                       relay->by, allow->by);
+    return 0;
+}
+
 static int set_store(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const choices[] = {
         [STORE_AUTO] = "auto", [STORE_AGENT] = "agent", [STORE_WORKER] = "worker", NULL};
-    static const struct cli_field field = {OPTION_STORE, CLI_CHOICE,
-                                           offsetof(struct job_spec, store), choices};
+    static const char *const relay[] = {[RELAY_OFF] = "off", [RELAY_ON] = "on", NULL};
+    static const struct cli_field fields[] = {
+        {OPTION_STORE, CLI_CHOICE, offsetof(struct job_spec, store), choices},
+        {OPTION_STORE_RELAY, CLI_CHOICE, offsetof(struct job_spec, store_relay), relay},
+    };
     const struct given *port = &d->given[OPTION_MASTER_PORT];
     int64_t number = 0;
     int rc = 0;
     if (port->value != NULL)
         rc = co_parse_int(port->by, port->value, 0, UINT16_MAX, &number, err);
     spec->master_port = (uint16_t)number;
-    return rc ?: cli_set_fields(d, &field, 1, spec, err) ?: set_store_allow(d, spec, err);
+    return rc
+        ?: cli_set_fields(d, fields, sizeof fields / sizeof *fields, spec, err)
+        ?: check_relay(d, spec, err)
+        ?: set_store_allow(d, spec, err);
 }
 
 /* --- rendezvous of the nodes --- */

@@ -142,6 +142,10 @@ const struct co_option cli_table[] = {
     {OPTION_STORE_ALLOW, 0, "store-allow", "ADDR[/BITS],...", .weak = true,
      .help = "Addresses and networks that may use the store, in addition to the nodes of the "
              "job."},
+    {OPTION_STORE_RELAY, 0, "store-relay", "off|on", .weak = true,
+     .help = "on: the ranks of a node reach the store through their ddprun, over one encrypted "
+             "connection per node; no other process on the network can reach it. MASTER_ADDR is "
+             "127.0.0.1, and DDP_MASTER_HOST the node with rank 0. Default: off."},
 
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Maximum number of restarts before the job fails, in total or within TIME: 3, 3/10m. "

@@ -48,6 +48,7 @@ enum cli_option {
     OPTION_REQUIRE_TOKEN,
     OPTION_STORE,
     OPTION_STORE_ALLOW,
+    OPTION_STORE_RELAY,
     /* hosts */
     OPTION_HOSTS,
     OPTION_HOSTFILE,

@@ -48,6 +48,11 @@ struct unknown {
 };
 enum { UNKNOWN_MAX = 12 };
 
+static bool is_relayed(const struct job_spec *spec)
+{
+    return spec->store_relay == RELAY_ON && spec->world.has_others;
+}
+
 static void list_unknown(const struct job_spec *spec, struct unknown list[UNKNOWN_MAX])
 {
     static const char all_nodes[] = "<known when all nodes have joined>";
@@ -56,10 +61,11 @@ static void list_unknown(const struct job_spec *spec, struct unknown list[UNKNOW
     bool is_fixed = w->min_nodes == w->max_nodes;
     size_t n = 0;
     list[n++] = (struct unknown){DDP_ENV_ERROR_FILE, "<a file in the job's directory>"};
-    if (spec->master_port == 0)
+    if (spec->master_port == 0 || is_relayed(spec))
         list[n++] = (struct unknown){DDP_ENV_MASTER_PORT, "<free port>"};
     if (spec->master_addr == NULL)
-        list[n++] = (struct unknown){DDP_ENV_MASTER_ADDR, "<the node with rank 0>"};
+        list[n++] = (struct unknown){is_relayed(spec) ? DDP_ENV_MASTER_HOST : DDP_ENV_MASTER_ADDR,
+                                     "<the node with rank 0>"};
     if (!is_first) {
         list[n++] = (struct unknown){DDP_ENV_RANK, all_nodes};
         list[n++] = (struct unknown){DDP_ENV_ROLE_RANK, all_nodes};
@@ -123,7 +129,8 @@ static void forget_unknown(const struct job_spec *spec, struct rank_values *valu
             values->of[i] = text;
     }
     struct in6_addr number;
-    if (spec->master_addr != NULL && inet_pton(AF_INET, spec->master_addr, &number) != 1 &&
+    if (!is_relayed(spec) && spec->master_addr != NULL &&
+        inet_pton(AF_INET, spec->master_addr, &number) != 1 &&
         inet_pton(AF_INET6, spec->master_addr, &number) != 1)
         values->of[TEMPLATE_MASTER_IP] = "<the address of MASTER_ADDR>";
 }
@@ -164,12 +171,14 @@ int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, s
 {
     const struct job_world *w = &spec->world;
     uint32_t n_nodes = w->has_others ? w->min_nodes : 1;
+    const char *host = spec->master_addr != NULL ? spec->master_addr : "";
     struct generation_place place = {
         .world_size = spec->n_local,
         .local_world_size = spec->n_local,
         .node_rank = w->has_others && w->node_rank > 0 ? w->node_rank : 0,
         .n_nodes = (int)n_nodes,
-        .master_addr = spec->master_addr != NULL ? spec->master_addr : "",
+        .master_addr = is_relayed(spec) ? "127.0.0.1" : host,
+        .master_host = is_relayed(spec) ? host : NULL,
         .master_port = spec->master_port,
         /* each other node has a rank at least */
         .agent_store = job_spec_agent_store(spec, (uint32_t)spec->n_local + n_nodes - 1),

@@ -135,6 +135,27 @@ def ddp_tutorial_trains_alone(program, version, python, env, folder):
     require(out, rf"torch {version}\S*: 1 ranks agree", "stdout")
 
 
+def ddp_tutorial_trains_through_a_relay(program, version, python, env, folder):
+    """Two nodes of this machine; the ranks of the second one use the store of the first one by their ddprun."""
+    words = [program, "--nnodes", "2", "-p", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+             "--store-relay", "on", "--max-restarts", "0", "bash", "-c",
+             'test "$DDP_MASTER_HOST" = 127.0.0.1 && exec "$@"', "-", python, script("ddp_tutorial.py"),
+             "--checkpoint", folder + "/checkpoint.pt"]
+    env = dict(env, DDP_TOKEN="0123456789abcdef0123456789abcdef")
+    with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as other:
+        try:
+            out, _ = run(words, env)
+            there, _ = other.communicate(timeout=DEADLINE_S)
+        finally:
+            other.kill()
+    print(there, flush=True)
+    if other.returncode != 0:
+        fail(f"the other node ended with exit status {other.returncode}")
+    for rank in range(4):
+        require(out + there, f"rank {rank} of 4, local rank {rank % 2}", "stdout")
+    require(out + there, rf"torch {version}\S*: 4 ranks agree, accuracy ", "stdout")
+
+
 def mp_spawn_tutorial_chooses_its_own_port(program, version, python, env, folder):
     out, _ = run([program, script("mp_spawn_tutorial.py"), "-n", "1", "-g", "2", "-nr", "0",
                              "--port", str(free_port())], env)
@@ -374,6 +395,10 @@ def store_answers_like_torchs_store(program, version, python, env, folder):
     if ours.splitlines() != theirs.splitlines():
         differences = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "torch", "ours", lineterm="")
         fail("the answers differ\n  " + "\n  ".join(differences))
+
+
+def store_answers_alike_through_its_relay(program, version, python, env, folder):
+    store_answers_like_torchs_store(program, version, python, env, folder)
 
 
 def ddpctl_works_on_torchs_store(program, version, python, env, folder):

@@ -191,14 +191,28 @@ static int reach_store(struct joining *j, struct co_error *err)
     return 0;
 }
 
+/* By which address this node reaches the store, and the store's. A connection to ddprun's relay
+ * (--store-relay) stays within this node: then they are those of a connection to the node with the
+ * store. */
+static void find_ends(const struct joining *j, struct net_address *ret_own,
+                      struct net_address *ret_store)
+{
+    const char *host = getenv(DDP_ENV_MASTER_HOST);
+    struct sockaddr_storage local, peer;
+    if (host != NULL && host[0] != '\0' && net_address_of_route(host, ret_own, ret_store) == 0)
+        return;
+    client_addresses(j->store, &local, &peer);
+    *ret_own = net_address_of(&local);
+    *ret_store = net_address_of(&peer);
+}
+
 static int choose_address(struct joining *j, struct net_address *ret, struct co_error *err)
 {
     const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
-    struct sockaddr_storage local, peer;
+    struct net_address store;
     if (interface != NULL && interface[0] != '\0')
         return net_address_of_interface(interface, ret, err);
-    client_addresses(j->store, &local, &peer);
-    *ret = net_address_of(&local);
+    find_ends(j, ret, &store);
     return 0;
 }
 
@@ -258,17 +272,17 @@ static int put_report(struct joining *j, struct co_error *err)
 {
     const unsigned n = (unsigned)j->who->local_world_size;
     const size_t bytes = sizeof(struct report) + n * sizeof *j->node;
-    struct sockaddr_storage local, peer;
+    struct net_address own, store;
     char key[KEY_BYTES];
     int64_t number;
     co_autofree struct report *r = calloc(1, bytes);
     if (r == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    client_addresses(j->store, &local, &peer);
+    find_ends(j, &own, &store);
     *r = (struct report){.magic = JOIN_MAGIC,
                          .world_size = (uint32_t)j->who->world_size,
                          .n_local = n,
-                         .seen_store = net_address_of(&peer)};
+                         .seen_store = store};
     memcpy(r + 1, j->node, n * sizeof *j->node);
     size_t length = make_key(j, "nodes", 0, key);
     int code = client_add(j->store, key, length, 1, j->deadline_ms, &number, err);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <limits.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -86,6 +87,37 @@ int net_address_of_interface(const char *name, struct net_address *ret, struct c
                                 : "no such network interface; `ip address` lists them");
     *ret = best;
     return 0;
+}
+
+/* The kernel chooses the address of a datagram socket when it is connected. */
+static bool find_route(const struct addrinfo *to, struct net_address *ret_own,
+                       struct net_address *ret_peer)
+{
+    struct sockaddr_storage own = {0}, peer = {0};
+    socklen_t length = sizeof own;
+    co_autoclose_fd int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, to->ai_addr, to->ai_addrlen) != 0 ||
+        getsockname(fd, (struct sockaddr *)&own, &length) != 0)
+        return false;
+    memcpy(&peer, to->ai_addr, to->ai_addrlen);
+    *ret_own = net_address_of(&own);
+    *ret_peer = net_address_of(&peer);
+    return net_address_is_known(ret_own);
+}
+
+int net_address_of_route(const char *host, struct net_address *ret_own,
+                         struct net_address *ret_peer)
+{
+    static const char any_port[] = "9";
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    bool found = false;
+    if (getaddrinfo(host, any_port, &hints, &list) != 0)
+        return -ENOENT;
+    for (const struct addrinfo *to = list; to != NULL && !found; to = to->ai_next)
+        found = find_route(to, ret_own, ret_peer);
+    freeaddrinfo(list);
+    return found ? 0 : -ENOENT;
 }
 
 bool net_address_is_known(const struct net_address *a)

@@ -24,6 +24,13 @@ struct net_address net_address_of(const struct sockaddr_storage *socket);
  *           DDP_SOCKET_IFNAME; -errno */
 int net_address_of_interface(const char *name, struct net_address *ret, struct co_error *err);
 
+/* What a connection to a host would have at its two ends. Nothing is sent, except to look its name
+ * up, which may block.
+ *
+ * returns   0; -ENOENT: no such host, or no way to it */
+int net_address_of_route(const char *host, struct net_address *ret_own,
+                         struct net_address *ret_peer);
+
 bool net_address_is_known(const struct net_address *a); /* an address that can be connected to */
 bool net_address_is_loopback(const struct net_address *a);
 

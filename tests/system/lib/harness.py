@@ -20,6 +20,7 @@ from json_schema import check_files
 DDPRUN = os.environ.get("DDPRUN")  # not set for bench/failures.py, whose launchers are others
 RANK = os.environ.get("RANK_PROGRAM")  # tests/support/programs/rank.c
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "30")) * float(os.environ.get("TEST_PATIENCE", "1"))
+RELAYED = "TEST_STORE_RELAY" in os.environ  # jobs of several nodes have --store-relay on
 NAME_MAX = 15  # bytes of a process's name that the kernel keeps
 
 # What the test runner has for itself must not look like a job around ddprun.
@@ -31,6 +32,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # meson ends a test that takes too long with SIGTERM: the log then has the line where each thread waits.
 faulthandler.register(signal.SIGTERM, chain=True)
+
+
+def with_relay(words):
+    """The words of a ddprun, if it is to relay the store."""
+    at = words.index("--nnodes") if RELAYED and "--nnodes" in words else len(words)
+    return [*words[:at], "--store-relay", "on", *words[at:]] if at < len(words) else [*words]
 
 
 class Job:
@@ -50,6 +57,7 @@ class Job:
         full = {**os.environ, "TEST_FIFO": self.fifo, "XDG_RUNTIME_DIR": runtime, **(env or {})}
         key, value = self.mark.split("=")
         full[key] = value
+        args = with_relay(args)
         program = launcher
         if name is not None:
             program = os.path.join(self.dir, name)

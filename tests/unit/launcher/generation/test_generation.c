@@ -68,10 +68,10 @@ static int connect_to(const char *host, uint16_t port)
 }
 
 /* Does the store answer a connection to this address? */
-static bool serves(const char *host)
+static bool serves_at(const char *host, uint16_t port)
 {
     static const uint8_t ask_n_keys[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07};
-    int fd = connect_to(host, g.master_port);
+    int fd = connect_to(host, port);
     if (fd < 0)
         return false;
     ck_assert_int_eq(send(fd, ask_n_keys, sizeof ask_n_keys, MSG_NOSIGNAL), sizeof ask_n_keys);
@@ -83,6 +83,11 @@ static bool serves(const char *host)
     ssize_t n = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
     close(fd);
     return n == sizeof answer;
+}
+
+static bool serves(const char *host)
+{
+    return serves_at(host, g.master_port);
 }
 
 START_TEST(it_listens_where_others_reach_this_node)
@@ -180,6 +185,60 @@ START_TEST(only_the_nodes_of_the_generation_are_admitted)
 }
 END_TEST
 
+static int open_relay(struct generation *other)
+{
+    return generation_open_relay(&spec, reach.generation, "127.0.0.1", g.master_port, &loop,
+                                 &callbacks, other, &err);
+}
+
+START_TEST(a_relayed_store_is_served_on_loopback_of_each_node)
+{
+    struct generation other = {0};
+    spec.store_relay = RELAY_ON;
+    spec.run_id = (char *)"job";
+    spec.world.max_nodes = 2;
+    reach.generation = 5;
+    ck_assert_int_eq(open_store(), 0);
+    ck_assert(g.agent_store);
+    ck_assert_ptr_nonnull(g.links);
+    ck_assert(serves_at("127.0.0.1", g.local_port));
+    ck_assert_int_eq(connect_to("127.0.0.2", g.local_port), -ECONNREFUSED);
+    ck_assert(!serves_at("127.0.0.1", g.master_port)); /* for links only */
+
+    ck_assert_int_eq(open_relay(&g), 0); /* the store itself */
+    ck_assert_ptr_null(g.relay);
+    ck_assert_int_eq(open_relay(&other), 0);
+    ck_assert_uint_ne(other.local_port, g.local_port);
+    ck_assert(serves_at("127.0.0.1", other.local_port));
+    const uint16_t first = other.local_port;
+    ck_assert_int_eq(open_relay(&other), 0); /* another one in its place */
+    ck_assert_int_eq(connect_to("127.0.0.1", first), -ECONNREFUSED);
+    ck_assert(serves_at("127.0.0.1", other.local_port));
+
+    const uint16_t second = other.local_port;
+    generation_close_store(&other);
+    ck_assert_uint_eq(other.local_port, 0);
+    ck_assert_int_eq(connect_to("127.0.0.1", second), -ECONNREFUSED);
+    generation_close_store(&g);
+    ck_assert_ptr_null(g.links);
+}
+END_TEST
+
+START_TEST(a_relay_of_another_generation_is_refused)
+{
+    struct generation other = {0};
+    spec.store_relay = RELAY_ON;
+    spec.run_id = (char *)"job";
+    spec.world.max_nodes = 2;
+    ck_assert_int_eq(open_store(), 0);
+    reach.generation = 1;
+    ck_assert_int_eq(open_relay(&other), 0);
+    ck_assert(!serves_at("127.0.0.1", other.local_port));
+    ck_assert_msg(strstr(refused, "another job, generation or version") != NULL, "%s", refused);
+    generation_close(&other);
+}
+END_TEST
+
 TEST_SUITE(generation)
 {
     Suite *suite = suite_create("generation");
@@ -192,6 +251,8 @@ TEST_SUITE(generation)
     tcase_add_test(c, a_fixed_port_is_reused_and_a_taken_one_is_reported);
     tcase_add_test(c, a_world_of_one_has_a_port_and_no_store);
     tcase_add_test(c, only_the_nodes_of_the_generation_are_admitted);
+    tcase_add_test(c, a_relayed_store_is_served_on_loopback_of_each_node);
+    tcase_add_test(c, a_relay_of_another_generation_is_refused);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -127,6 +127,16 @@ START_TEST(every_place_has_its_own_values)
 }
 END_TEST
 
+START_TEST(the_host_of_a_relayed_store_has_a_variable)
+{
+    ck_assert_int_eq(count(MAKE("DDP_MASTER_HOST=outer"), "DDP_MASTER_HOST"), 0);
+    place.master_host = "node7";
+    const char *text = MAKE("DDP_MASTER_HOST=outer");
+    ck_assert_int_eq(count(text, "DDP_MASTER_HOST="), 1);
+    ck_assert_int_eq(count(text, "DDP_MASTER_HOST=node7\n"), 1);
+}
+END_TEST
+
 START_TEST(inherited_values_of_these_variables_are_replaced)
 {
     const char *text = MAKE("RANK=7", "WORLD_SIZE=9", "MASTER_PORT=1", "TORCHELASTIC_RUN_ID=outer",
@@ -482,6 +492,7 @@ TEST_SUITE(worker_env)
     tcase_add_checked_fixture(c, set_up, NULL);
     tcase_add_test(c, a_worker_has_the_variables_of_torchrun_and_ddprun);
     tcase_add_test(c, every_place_has_its_own_values);
+    tcase_add_test(c, the_host_of_a_relayed_store_has_a_variable);
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
     tcase_add_test(c, nccls_ras_has_an_address_on_request);

@@ -312,6 +312,17 @@ START_TEST(secrets_and_guests_have_their_options)
 }
 END_TEST
 
+START_TEST(the_store_is_relayed_on_request)
+{
+    JOB("ddprun", "-N2", C10D, "train.py");
+    ck_assert_int_eq(spec.store_relay, RELAY_OFF);
+    JOB("ddprun", "-N2", C10D, "--store-relay=on", "--store=agent", "train.py");
+    ck_assert_int_eq(spec.store_relay, RELAY_ON);
+    JOB("ddprun", "-N2", C10D, "--store-relay=off", "--store=worker", "train.py");
+    ck_assert_int_eq(spec.store_relay, RELAY_OFF);
+}
+END_TEST
+
 START_TEST(variables_can_specify_everything)
 {
     fake.env = (const char *[]){"PATH=/usr/bin",
@@ -395,6 +406,7 @@ TEST_SUITE(cli_rdzv)
     tcase_add_test(c, long_settings_are_refused);
     tcase_add_test(c, a_node_may_specify_its_address);
     tcase_add_test(c, secrets_and_guests_have_their_options);
+    tcase_add_test(c, the_store_is_relayed_on_request);
     tcase_add_test(c, variables_can_specify_everything);
     tcase_add_test(c, names_fit_into_messages);
     tcase_add_test(c, terms_equal_those_of_the_command_line);

@@ -156,6 +156,13 @@ START_TEST(for_several_nodes_the_known_values_are_shown)
     check_shown(shown, "MASTER_PORT=<free port>");
     check_shown(shown, "TORCHELASTIC_USE_AGENT_STORE=True");
 
+    spec.store_relay = RELAY_ON;
+    shown = show(&spec, parent);
+    check_shown(shown, "MASTER_ADDR=127.0.0.1");
+    check_shown(shown, "MASTER_PORT=<free port>");
+    check_shown(shown, "DDP_MASTER_HOST=<the node with rank 0>");
+    spec.store_relay = RELAY_OFF;
+
     spec.world.max_nodes = 2;
     spec.world.node_rank = 1;
     spec.master_addr = "node1";

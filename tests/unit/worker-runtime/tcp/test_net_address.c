@@ -56,6 +56,21 @@ START_TEST(an_invalid_address_is_refused)
 }
 END_TEST
 
+START_TEST(a_route_has_two_ends_and_sends_nothing)
+{
+    struct net_address own = {0}, peer = {0}, before = {0};
+    char text[NET_ADDRESS_TEXT_BYTES];
+    ck_assert_int_eq(net_address_of_route("127.0.0.2", &own, &peer), 0);
+    ck_assert_str_eq(net_address_format_host(&own, text), "127.0.0.1");
+    ck_assert_str_eq(net_address_format_host(&peer, text), "127.0.0.2");
+    ck_assert_int_eq(net_address_of_route("localhost", &own, &peer), 0);
+    ck_assert(net_address_is_loopback(&own) && net_address_is_loopback(&peer));
+    own = before;
+    ck_assert_int_eq(net_address_of_route("no such host", &own, &peer), -ENOENT);
+    ck_assert_mem_eq(&own, &before, sizeof own);
+}
+END_TEST
+
 START_TEST(an_interface_has_an_address_and_a_missing_one_is_named)
 {
     struct net_address a;
@@ -130,6 +145,7 @@ TEST_SUITE(net_address)
     tcase_add_loop_test(tcase, addresses_of_both_families_are_parsed, 0,
                         sizeof known / sizeof *known);
     tcase_add_test(tcase, an_invalid_address_is_refused);
+    tcase_add_test(tcase, a_route_has_two_ends_and_sends_nothing);
     tcase_add_test(tcase, an_interface_has_an_address_and_a_missing_one_is_named);
     tcase_add_loop_test(tcase, a_byte_reaches_the_other_socket, 0,
                         sizeof loopbacks / sizeof *loopbacks);
