@@ -81,6 +81,8 @@ int listen_open_roster(uv_loop_t *loop, const struct job_spec *spec,
 {
     struct server_opts opts = *callbacks;
     opts.no_store = opts.http = true;
+    opts.hosts = spec->http_hosts;
+    opts.host_advice = JOB_HTTP_HOST_ADVICE;
     opts.version = DDPRUN_VERSION;
     opts.max_clients = listen_limits(spec).n_newcomers;
     int rc = server_create(loop, &opts, ret_server, err);

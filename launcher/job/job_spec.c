@@ -161,7 +161,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->events,
         spec->report,
         spec->failure_dump,
-        spec->http != NULL ? spec->http->hosts : NULL,
+        spec->http_hosts,
         spec->http,
         spec->signals_to_handle,
         spec->exports,

@@ -77,9 +77,10 @@ struct http_spec {
     char host[64]; /* "localhost": both loopback addresses; or a numeric address */
     uint16_t port; /* 0: any free one */
     bool is_weak;  /* of a variable: a job that cannot serve it runs without */
-    char *hosts;   /* owned; --http-host: names, each after a comma except the first, by which
-                      clients may call it; "*": any. NULL: none but this machine's own */
 };
+
+/* For server_opts.host_advice. */
+#define JOB_HTTP_HOST_ADVICE "start the job with --http-host"
 
 /* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */
 struct job_world {
@@ -255,6 +256,7 @@ struct job_spec {
     char *events;           /* owned; --events, a path for JSON lines; NULL: none */
     bool event_log;         /* --event-log-handler console: torchrun's records on stderr */
     struct http_spec *http; /* owned; NULL: none */
+    char *http_hosts;       /* owned; --http-host, as host_names.h has it; NULL: not given */
     char *report;           /* owned; --report, a path for the report as JSON; NULL: none */
     char *failure_dump;     /* owned; --on-failure-dump, a directory; NULL: none */
     enum worker_server_choice worker_server;

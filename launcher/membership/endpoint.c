@@ -56,7 +56,8 @@ struct endpoint {
 
     struct channel_link *remote; /* to an endpoint elsewhere; NULL: that cannot be */
     struct local_roster *own;    /* NULL: the roster is not here */
-    struct server *server;       /* our listener; NULL: none, or lent */
+    struct jobs_pages pages;
+    struct server *server; /* our listener; NULL: none, or lent */
     struct resolve *resolve;
     struct self_probe *probe;
     bool was_lent;                  /* the port, to a store */
@@ -174,32 +175,17 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 
 /* --- the listener --- */
 
-static int on_metrics(void *arg, struct co_buf *page)
-{
-    struct endpoint *e = arg;
-    return e->own != NULL ? jobs_page_metrics(local_roster_jobs(e->own), page) : 0;
-}
-
-static int on_status(void *arg, struct co_buf *page)
-{
-    struct endpoint *e = arg;
-    return e->own != NULL ? jobs_page_status(local_roster_jobs(e->own), page) : 0;
-}
-
-static bool may_read(void *arg, const char *text, size_t len)
+static struct jobs *get_jobs(void *arg)
 {
     const struct endpoint *e = arg;
-    return seal_key_opens_pages(e->world->key, text, len);
+    return e->own != NULL ? local_roster_jobs(e->own) : NULL;
 }
 
 static int open_server(struct endpoint *e, struct co_error *err)
 {
-    const struct server_opts callbacks = {.on_control = on_control,
-                                          .on_metrics = on_metrics,
-                                          .on_status = on_status,
-                                          .may_read = e->world->key != NULL ? may_read : NULL,
-                                          .on_refused = on_refused,
-                                          .arg = e};
+    struct server_opts callbacks = {.on_control = on_control, .on_refused = on_refused, .arg = e};
+    e->pages = (struct jobs_pages){.key = e->world->key, .get_jobs = get_jobs, .arg = e};
+    jobs_pages_fill(&e->pages, &callbacks);
     int rc = listen_open_roster(e->loop, e->spec, &callbacks, e->world->endpoint_host,
                                 e->world->endpoint_port, &e->server, err);
     if (rc < 0)

@@ -22,7 +22,6 @@
 #include "port_probe.h"
 
 #include "common/error.h"
-#include "rendezvous/channel/seal.h"
 #include "rendezvous/etcd/etcd_plugin.h"
 #include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
@@ -57,7 +56,8 @@ struct etcd_link {
     struct channel_link *remote; /* to a roster elsewhere; NULL: none is known */
     struct elector_address leader;
     struct local_roster *local_roster; /* NULL: it is not in this process */
-    uint32_t own_index;                /* this node's, in own_generation */
+    struct jobs_pages pages;
+    uint32_t own_index; /* this node's, in own_generation */
     uint32_t own_generation;
     struct elector_record record; /* what was written down last, or is to be; n_nodes 0: nothing */
     uint32_t probed_generation, probed_node; /* of `probe` */
@@ -477,33 +477,17 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
         close(fd);
 }
 
-static int on_metrics(void *arg, struct co_buf *page)
-{
-    struct etcd_link *l = arg;
-    return l->local_roster != NULL ? jobs_page_metrics(local_roster_jobs(l->local_roster), page)
-                                   : 0;
-}
-
-static int on_status(void *arg, struct co_buf *page)
-{
-    struct etcd_link *l = arg;
-    return l->local_roster != NULL ? jobs_page_status(local_roster_jobs(l->local_roster), page) : 0;
-}
-
-static bool may_read(void *arg, const char *text, size_t len)
+static struct jobs *get_jobs(void *arg)
 {
     const struct etcd_link *l = arg;
-    return seal_key_opens_pages(l->world->key, text, len);
+    return l->local_roster != NULL ? local_roster_jobs(l->local_roster) : NULL;
 }
 
 static int open_server(struct etcd_link *l, struct co_error *err)
 {
-    const struct server_opts callbacks = {.on_control = on_control,
-                                          .on_metrics = on_metrics,
-                                          .on_status = on_status,
-                                          .may_read = l->world->key != NULL ? may_read : NULL,
-                                          .on_refused = on_refused,
-                                          .arg = l};
+    struct server_opts callbacks = {.on_control = on_control, .on_refused = on_refused, .arg = l};
+    l->pages = (struct jobs_pages){.key = l->world->key, .get_jobs = get_jobs, .arg = l};
+    jobs_pages_fill(&l->pages, &callbacks);
     return listen_open_roster(l->loop, l->spec, &callbacks, etcd_config_listen_where(l->world), 0,
                               &l->server, err);
 }

@@ -17,8 +17,6 @@
 #include "launcher/job/job_spec.h"
 
 #include "common/clock.h"
-#include "rendezvous/channel/seal.h"
-#include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/membership/lease.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/server/server.h"
@@ -471,32 +469,17 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
         close(fd); /* it asks which process coordinates */
 }
 
-static int on_metrics(void *arg, struct co_buf *page)
-{
-    struct failover_link *l = arg;
-    return l->roster != NULL ? jobs_page_metrics(local_roster_jobs(l->roster), page) : 0;
-}
-
-static int on_status(void *arg, struct co_buf *page)
-{
-    struct failover_link *l = arg;
-    return l->roster != NULL ? jobs_page_status(local_roster_jobs(l->roster), page) : 0;
-}
-
-static bool may_read(void *arg, const char *text, size_t len)
+static struct jobs *get_jobs(void *arg)
 {
     const struct failover_link *l = arg;
-    return seal_key_opens_pages(l->world->key, text, len);
+    return l->roster != NULL ? local_roster_jobs(l->roster) : NULL;
 }
 
 static int listen_at(struct failover_link *l, uint16_t port, struct co_error *err)
 {
-    const struct server_opts callbacks = {.on_control = on_control,
-                                          .on_metrics = on_metrics,
-                                          .on_status = on_status,
-                                          .may_read = l->world->key != NULL ? may_read : NULL,
-                                          .on_refused = on_refused,
-                                          .arg = l};
+    struct server_opts callbacks = {.on_control = on_control, .on_refused = on_refused, .arg = l};
+    l->pages = (struct jobs_pages){.key = l->world->key, .get_jobs = get_jobs, .arg = l};
+    jobs_pages_fill(&l->pages, &callbacks);
     const bool is_loopback = address_host_is_loopback(l->world->endpoint_host);
     const char *where = !is_loopback                   ? "::"
                         : l->world->local_addr != NULL ? l->world->local_addr

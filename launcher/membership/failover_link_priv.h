@@ -14,6 +14,7 @@
 #include "rendezvous/ballots/ballot_links.h"
 #include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
+#include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/quorum/council.h"
 
 #include <string.h>
@@ -52,6 +53,7 @@ struct failover_link {
     struct elector_address leader;
     struct local_roster *own_roster; /* NULL: none was made by this module */
     struct local_roster *roster;     /* here: own_roster, or the endpoint's; NULL: elsewhere */
+    struct jobs_pages pages;
 
     uint32_t own_index, own_generation; /* this node's place */
     struct elector_record record;       /* what was written last, or is to be; n_nodes 0: nothing */

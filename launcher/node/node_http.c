@@ -7,7 +7,6 @@
 #include "history/history_page.h"
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/platform/own_addresses.h"
 #include "launcher/reporting/live_page.h"
 #include "launcher/reporting/metrics.h"
 #include "node_status.h"
@@ -23,7 +22,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum {
     MAX_NEWCOMERS = 64, /* connections that have sent nothing; and as many that have */
@@ -164,51 +162,10 @@ static int fill(struct node_http *p, size_t page, struct co_buf *body)
     return rc < 0 ? -ENOMEM : co_buf_append(body, text, len);
 }
 
-/* --- The host that a client means --- */
-
-static bool is_listed(const char *hosts, const char *name)
-{
-    const size_t len = strlen(name);
-    while (hosts != NULL && *hosts != '\0') {
-        const size_t n = strcspn(hosts, ",");
-        if ((n == 1 && *hosts == '*') || (n == len && strncasecmp(hosts, name, n) == 0))
-            return true;
-        hosts += n + (hosts[n] == ',');
-    }
-    return false;
-}
-
-/* A page of another site can make a browser on this machine come here: by a name of that site that
- * leads to this address, for a moment. It cannot hide that name, and cannot know the page key. */
-static bool is_own_host(const struct node_http *p, const char *host)
-{
-    struct sockaddr_storage address;
-    return address_parse(host, 0, &address) == 0 || is_listed(p->n->spec->http->hosts, host) ||
-           own_addresses_have(host);
-}
-
-/* returns   0; -EXDEV: with the reason in body; -ENOMEM */
-static int check_host(const struct node_http *p, const struct http_request *r, struct co_buf *body)
-{
-    char host[HTTP_HOST_BYTES], text[HTTP_HOST_BYTES + 128];
-    int rc = r->bearer != NULL && p->n->spec->world.key != NULL &&
-                     seal_key_opens_pages(p->n->spec->world.key, r->bearer, r->bearer_len)
-                 ? -ENOENT
-                 : http_host(r, host);
-    if (rc == -ENOENT || (rc == 0 && is_own_host(p, host)))
-        return 0;
-    const int len = snprintf(text, sizeof text,
-                             "421 Misdirected Request: '%s' is not a name of this machine; use an "
-                             "address, or start the job with --http-host %s\n",
-                             rc == 0 ? host : "?", rc == 0 ? host : "NAME");
-    return co_buf_append(body, text, (size_t)len) ?: -EXDEV;
-}
-
-static int on_page(void *arg, const struct http_request *r, bool may_read, struct co_buf *body,
+static int on_page(void *arg, const struct http_request *r, int access, struct co_buf *body,
                    const char **ret_type)
 {
     struct node_http *p = arg;
-    int rc;
     if (is_path(r, "/healthz"))
         return co_buf_append(body, "ok\n", 3);
     if (is_path(r, "/readyz"))
@@ -218,17 +175,15 @@ static int on_page(void *arg, const struct http_request *r, bool may_read, struc
     for (size_t i = 0; i < sizeof pages / sizeof *pages; i++) {
         if (!is_path(r, pages[i].path))
             continue;
-        if (!may_read)
-            return -EACCES;
-        rc = check_host(p, r, body);
-        if (rc == 0)
-            *ret_type = pages[i].type;
-        return rc == 0 ? fill(p, i, body) : rc;
+        if (access < 0)
+            return access;
+        *ret_type = pages[i].type;
+        return fill(p, i, body);
     }
     return -ENOENT;
 }
 
-static bool may_read(void *arg, const char *text, size_t len)
+static bool is_key(void *arg, const char *text, size_t len)
 {
     const struct node_http *p = arg;
     return seal_key_opens_pages(p->n->spec->world.key, text, len);
@@ -246,14 +201,18 @@ static void on_refused(void *arg, const char *text)
 static int listen_at(struct node_http *p, struct co_error *err)
 {
     const struct http_spec *spec = p->n->spec->http;
-    const struct server_opts opts = {.no_store = true,
-                                     .http = true,
-                                     .max_clients = MAX_NEWCOMERS,
-                                     .version = DDPRUN_VERSION,
-                                     .on_page = on_page,
-                                     .may_read = p->n->spec->world.key != NULL ? may_read : NULL,
-                                     .on_refused = on_refused,
-                                     .arg = p};
+    const struct server_opts opts = {
+        .no_store = true,
+        .http = true,
+        .max_clients = MAX_NEWCOMERS,
+        .version = DDPRUN_VERSION,
+        .hosts = p->n->spec->http_hosts,
+        .host_advice = JOB_HTTP_HOST_ADVICE,
+        .pages = {.is_key = p->n->spec->world.key != NULL ? is_key : NULL,
+                  .on_page = on_page,
+                  .arg = p},
+        .on_refused = on_refused,
+        .arg = p};
     int rc = server_create(p->n->loop, &opts, &p->server, err)
                  ?: listen_for(p->server, spec->host, spec->port, err);
     if (rc < 0)

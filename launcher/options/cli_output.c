@@ -2,6 +2,7 @@
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/host_names.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -14,8 +15,6 @@
 
 #define LOG_SIZE_MIN 4096
 #define LOG_SIZE_MAX (UINT64_C(1) << 50)
-
-enum { HOST_CHARS = 253 }; /* of a name of the DNS */
 
 /* The texts that are kept as they are. */
 static int set_output_texts(const struct draft *d, struct output_spec *s, struct co_error *err)
@@ -103,36 +102,12 @@ static int refuse_logs_specs(const struct draft *d, struct co_error *err)
                    g->by, g->value);
 }
 
-/* "train.example.org,train"; "*" */
-static bool are_hosts(const char *text)
-{
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    size_t n;
-    if (strcmp(text, "*") == 0)
-        return true;
-    for (;; text += n + 1) {
-        n = strspn(text, allowed);
-        if (n == 0 || n > HOST_CHARS || (text[n] != ',' && text[n] != '\0'))
-            return false;
-        if (text[n] == '\0')
-            return true;
-    }
-}
-
 static int set_http_hosts(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_HTTP_HOST];
     if (g->value == NULL)
         return 0;
-    if (spec->http == NULL)
-        return co_fail(err, -EINVAL, "%s requires --http", g->by);
-    if (!are_hosts(g->value))
-        return co_fail(err, -EINVAL,
-                       "invalid value '%.100s' for %s: expected names of hosts, separated by "
-                       "commas, without ports, or *",
-                       g->value, g->by);
-    return cli_copy(g->value, &spec->http->hosts, err);
+    return host_names_check(g->by, g->value, err) ?: cli_copy(g->value, &spec->http_hosts, err);
 }
 
 /* "8080", "0.0.0.0:8080", "[::1]:0" */

@@ -299,8 +299,9 @@ const struct co_option cli_table[] = {
              "any free one): /healthz, /readyz, /metrics (Prometheus), /status (JSON), and a live "
              "page for a browser. TORCHELASTIC_HEALTH_CHECK_PORT=PORT is the same."},
     {OPTION_HTTP_HOST, 0, "http-host", "NAME,...", .weak = true,
-     .help = "Names by which clients may call --http, besides addresses, localhost, and the name "
-             "of this machine. *: any name. Other names are refused (DNS rebinding)."},
+     .help = "Names by which clients may call --http and the coordinator's pages, besides "
+             "addresses, localhost, and the name of this machine. *: any name. Other names are "
+             "refused (DNS rebinding)."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
      "console: print torchrun's event records to stderr as JSON lines. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,

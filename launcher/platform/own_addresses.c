@@ -2,18 +2,16 @@
 
 #include "common/error.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/host_names.h"
 #include "rendezvous/net/resolve.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 #include <uv.h>
 
 /* returns whether it is one of IPv4 or IPv6 */
@@ -88,12 +86,7 @@ static bool is_own_address(const char *text)
 
 bool own_addresses_have(const char *host)
 {
-    char name[HOST_NAME_MAX + 1] = "";
-    gethostname(name, sizeof name - 1);
-    if (strcasecmp(host, "localhost") == 0 || strcasecmp(host, name) == 0)
-        return true;
-    name[strcspn(name, ".")] = '\0';
-    return (name[0] != '\0' && strcasecmp(host, name) == 0) || is_own_address(host);
+    return host_names_are_own(host) || is_own_address(host);
 }
 
 /* --- the numeric address of MASTER_ADDR --- */

@@ -12,7 +12,6 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "rendezvous/channel/seal.h"
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/server/server.h"
@@ -32,6 +31,7 @@ struct remote_roster {
     struct message_terms terms;
     struct server *server;
     struct jobs *jobs;
+    struct jobs_pages pages;
     const char **names; /* owned; of all hosts */
     char cause[MESSAGE_TEXT_BYTES];
     bool is_closed, awaits_saved;
@@ -255,14 +255,9 @@ static void on_jobs_control(void *arg, int fd, const uint8_t *bytes, size_t len)
     jobs_adopt(r->jobs, fd, bytes, len);
 }
 
-static int on_metrics(void *arg, struct co_buf *page)
+static struct jobs *get_jobs(void *arg)
 {
-    return jobs_page_metrics(((struct remote_roster *)arg)->jobs, page);
-}
-
-static int on_status(void *arg, struct co_buf *page)
-{
-    return jobs_page_status(((struct remote_roster *)arg)->jobs, page);
+    return ((struct remote_roster *)arg)->jobs;
 }
 
 static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *err)
@@ -287,20 +282,12 @@ static int open_jobs(struct remote_roster *r, uv_loop_t *loop, struct co_error *
     return jobs_create(loop, &opts, &r->jobs, err);
 }
 
-static bool may_read(void *arg, const char *text, size_t len)
-{
-    const struct remote_roster *r = arg;
-    return seal_key_opens_pages(r->spec->world.key, text, len);
-}
-
 static int open_listener(struct remote_roster *r, uv_loop_t *loop, struct co_error *err)
 {
-    const struct server_opts callbacks = {.on_control = on_jobs_control,
-                                          .on_metrics = on_metrics,
-                                          .on_status = on_status,
-                                          .may_read = r->spec->world.key != NULL ? may_read : NULL,
-                                          .on_refused = on_jobs_note,
-                                          .arg = r};
+    struct server_opts callbacks = {
+        .on_control = on_jobs_control, .on_refused = on_jobs_note, .arg = r};
+    r->pages = (struct jobs_pages){.key = r->spec->world.key, .get_jobs = get_jobs, .arg = r};
+    jobs_pages_fill(&r->pages, &callbacks);
     return listen_open_roster(loop, r->spec, &callbacks, r->spec->world.endpoint_host, 0,
                               &r->server, err);
 }

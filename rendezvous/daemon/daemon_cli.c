@@ -4,6 +4,7 @@
 #include "common/parse.h"
 #include "rendezvous/membership/lease.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/host_names.h"
 #include "rendezvous/server/server.h"
 
 #include <errno.h>
@@ -42,6 +43,10 @@ const struct co_option daemon_cli_table[] = {
      .help = "Serve clients with this address or network; others are refused. May be given "
              "several times. Default: serve all. Processes of the same user on this machine are "
              "always served, those of other users only if a loopback address is allowed."},
+    {DAEMON_OPTION_HTTP_HOST, 0, "http-host", "NAME,...",
+     .help = "Names by which clients may request /metrics and /status, besides addresses, "
+             "localhost, and the name of this machine. *: any name. Other names are refused (DNS "
+             "rebinding), unless the request has the page key."},
 
     {DAEMON_OPTION_TOKEN_FILE, 0, "token-file", "FILE", .subject = "ddprun jobs",
      .brief = "File with the shared secret of the nodes.",
@@ -151,6 +156,9 @@ static int read_option(struct daemon_spec *spec, const struct co_option_found *f
         return 0;
     case DAEMON_OPTION_ALLOW:
         return add_allowed(spec, found, err);
+    case DAEMON_OPTION_HTTP_HOST:
+        spec->http_hosts = found->value;
+        return host_names_check(found->spelled, found->value, err);
     case DAEMON_OPTION_TOKEN_FILE:
         spec->token_file = found->value;
         return 0;

@@ -25,6 +25,7 @@ enum daemon_option {
     DAEMON_OPTION_BIND = 1,
     DAEMON_OPTION_PORT_FILE,
     DAEMON_OPTION_ALLOW,
+    DAEMON_OPTION_HTTP_HOST,
     DAEMON_OPTION_TOKEN_FILE,
     DAEMON_OPTION_LEASE,
     DAEMON_OPTION_NO_JOBS,
@@ -57,6 +58,7 @@ struct daemon_spec {
     } binds[DAEMON_MAX_BINDS];
     const char *port_file;     /* part of argv; NULL: none */
     struct allow_list allow;   /* empty: no list was given */
+    const char *http_hosts;    /* part of argv; as host_names.h has them; NULL: not given */
     uint64_t max_bytes;        /* of what is stored */
     uint64_t max_buffer_bytes; /* of what is on its way; both together are --max-memory */
     uint64_t max_value_bytes;

@@ -60,6 +60,7 @@ struct daemon {
     struct server *server; /* NULL: not made, or closed */
     struct jobs *jobs;     /* NULL: none are managed, or closed */
     struct seal_key *key;  /* NULL: no token */
+    struct jobs_pages pages;
     uint32_t max_clients, max_nodes;
     size_t n_bound;
     struct sockaddr_storage bound[MAX_ADDRESSES];
@@ -93,22 +94,9 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
     jobs_adopt(d->jobs, fd, bytes, len);
 }
 
-static int on_metrics(void *arg, struct co_buf *page)
+static struct jobs *get_jobs(void *arg)
 {
-    struct daemon *d = arg;
-    return jobs_page_metrics(d->jobs, page);
-}
-
-static int on_status(void *arg, struct co_buf *page)
-{
-    struct daemon *d = arg;
-    return jobs_page_status(d->jobs, page);
-}
-
-static bool may_read(void *arg, const char *text, size_t len)
-{
-    const struct daemon *d = arg;
-    return seal_key_opens_pages(d->key, text, len);
+    return ((struct daemon *)arg)->jobs;
 }
 
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
@@ -346,7 +334,7 @@ static void watch_signals(struct daemon *d)
 static int open_server(struct daemon *d, struct co_error *err)
 {
     const struct daemon_spec *spec = d->spec;
-    const struct server_opts opts = {
+    struct server_opts opts = {
         .max_clients = d->max_clients,
         .max_bytes = spec->max_bytes,
         .max_buffer_bytes = spec->max_buffer_bytes,
@@ -356,12 +344,13 @@ static int open_server(struct daemon *d, struct co_error *err)
         .http = true,
         .version = DDPRUN_VERSION,
         .on_control = d->jobs != NULL ? on_control : NULL,
-        .may_read = d->key != NULL ? may_read : NULL,
-        .on_metrics = d->jobs != NULL ? on_metrics : NULL,
-        .on_status = d->jobs != NULL ? on_status : NULL,
+        .hosts = spec->http_hosts,
+        .host_advice = "start ddp-rendezvous with --http-host",
         .on_refused = on_refused,
         .arg = d,
     };
+    d->pages = (struct jobs_pages){.key = d->key, .get_jobs = get_jobs, .arg = d};
+    jobs_pages_fill(&d->pages, &opts);
     return server_create(&d->loop, &opts, &d->server, err);
 }
 

@@ -2,7 +2,9 @@
 
 #include "common/utf8.h"
 #include "jobs.h"
+#include "rendezvous/channel/seal.h"
 #include "rendezvous/server/page.h"
+#include "rendezvous/server/server.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -110,4 +112,34 @@ int jobs_page_metrics(const struct jobs *j, struct co_buf *page)
     page_metric(p, "node_buffer_bytes_limit", "gauge", "Maximum of that memory; 0: no limit.",
                 f.max_buffer_bytes);
     return p->rc;
+}
+
+/* --- on a server --- */
+
+static bool is_key(void *arg, const char *text, size_t len)
+{
+    const struct jobs_pages *p = arg;
+    return seal_key_opens_pages(p->key, text, len);
+}
+
+static int on_metrics(void *arg, struct co_buf *page)
+{
+    const struct jobs_pages *p = arg;
+    const struct jobs *j = p->get_jobs(p->arg);
+    return j != NULL ? jobs_page_metrics(j, page) : 0;
+}
+
+static int on_status(void *arg, struct co_buf *page)
+{
+    const struct jobs_pages *p = arg;
+    const struct jobs *j = p->get_jobs(p->arg);
+    return j != NULL ? jobs_page_status(j, page) : 0;
+}
+
+void jobs_pages_fill(struct jobs_pages *p, struct server_opts *opts)
+{
+    opts->pages = (struct server_pages){.is_key = p->key != NULL ? is_key : NULL,
+                                        .on_metrics = on_metrics,
+                                        .on_status = on_status,
+                                        .arg = p};
 }

@@ -17,6 +17,7 @@
 #include "page.h"
 #include "rendezvous/net/address.h"
 #include "rendezvous/net/allow.h"
+#include "rendezvous/net/host_names.h"
 #include "rendezvous/net/peer.h"
 #include "rendezvous/net/port_owner.h"
 #include "rendezvous/net/refusals.h"
@@ -259,45 +260,79 @@ static bool is_path(const struct http_request *r, const char *wanted)
     return r->path_len == strlen(wanted) && memcmp(r->path, wanted, r->path_len) == 0;
 }
 
-static bool may_read(const struct server *s, const struct http_request *r, bool is_trusted)
+/* A browser cannot know the key, so that its holder may call us by any name. HTTP/1.0 needs no name;
+ * no browser leaves it out. */
+static int check_access(const struct server *s, const struct http_request *r, bool is_trusted)
 {
-    return is_trusted || s->opts.may_read == NULL ||
-           (r->bearer != NULL && s->opts.may_read(s->opts.arg, r->bearer, r->bearer_len));
+    const struct server_pages *p = &s->opts.pages;
+    char host[HTTP_HOST_BYTES];
+    if (p->is_key != NULL && r->bearer != NULL && p->is_key(p->arg, r->bearer, r->bearer_len))
+        return 0;
+    if (p->is_key != NULL && !is_trusted)
+        return -EACCES;
+    int rc = http_host(r, host);
+    return rc == -ENOENT || (rc == 0 && host_names_allow(host, s->opts.hosts)) ? 0 : -EXDEV;
+}
+
+/* returns   -EXDEV, -ENOMEM */
+static int refuse_host(const struct server *s, const struct http_request *r, struct co_buf *body)
+{
+    char host[HTTP_HOST_BYTES] = "?", advice[HTTP_HOST_BYTES + 80] = "";
+    char text[sizeof host + sizeof advice + 96];
+    const bool is_name = http_host(r, host) == 0;
+    if (s->opts.host_advice != NULL)
+        snprintf(advice, sizeof advice, ", or %.64s %s", s->opts.host_advice,
+                 is_name ? host : "NAME");
+    const int len =
+        snprintf(text, sizeof text,
+                 "421 Misdirected Request: '%s' is not a name of this machine; use an address%s\n",
+                 host, advice);
+    return co_buf_append(body, text, (size_t)len) ?: -EXDEV;
 }
 
 static int print_metrics(struct server *s, const struct stats *stats, struct co_buf *body)
 {
+    const struct server_pages *p = &s->opts.pages;
     int rc = page_stats_prometheus(stats, body);
-    return rc == 0 && s->opts.on_metrics != NULL ? s->opts.on_metrics(s->opts.arg, body) : rc;
+    return rc == 0 && p->on_metrics != NULL ? p->on_metrics(p->arg, body) : rc;
 }
 
 static int print_status(struct server *s, const struct stats *stats, struct co_buf *body)
 {
+    const struct server_pages *p = &s->opts.pages;
     struct co_buf more = {0};
-    int rc = s->opts.on_status != NULL ? s->opts.on_status(s->opts.arg, &more) : 0;
+    int rc = p->on_status != NULL ? p->on_status(p->arg, &more) : 0;
     if (rc == 0)
         rc = page_stats_json(stats, &more, body);
     co_buf_fini(&more);
     return rc;
 }
 
-static int on_page(struct http_host *h, const struct http_request *r, bool is_trusted,
-                   struct co_buf *body, const char **ret_type)
+static int print_own_page(struct server *s, const struct http_request *r, int access,
+                          struct co_buf *body, const char **ret_type)
 {
-    struct server *s = (struct server *)((char *)h - offsetof(struct server, http));
     const bool is_metrics = is_path(r, "/metrics");
     struct stats stats;
-    if (s->opts.on_page != NULL)
-        return s->opts.on_page(s->opts.arg, r, may_read(s, r, is_trusted), body, ret_type);
     if (is_path(r, "/healthz"))
         return co_buf_append(body, "ok\n", 3);
     if (!is_metrics && !is_path(r, "/status"))
         return -ENOENT;
-    if (!may_read(s, r, is_trusted))
-        return -EACCES;
+    if (access < 0)
+        return access;
     server_get_stats(s, &stats);
     *ret_type = is_metrics ? "text/plain; version=0.0.4; charset=utf-8" : "application/json";
     return is_metrics ? print_metrics(s, &stats, body) : print_status(s, &stats, body);
+}
+
+static int on_page(struct http_host *h, const struct http_request *r, bool is_trusted,
+                   struct co_buf *body, const char **ret_type)
+{
+    struct server *s = (struct server *)((char *)h - offsetof(struct server, http));
+    const struct server_pages *p = &s->opts.pages;
+    const int access = check_access(s, r, is_trusted);
+    int rc = p->on_page != NULL ? p->on_page(p->arg, r, access, body, ret_type)
+                                : print_own_page(s, r, access, body, ret_type);
+    return rc == -EXDEV ? refuse_host(s, r, body) : rc;
 }
 
 /* --- in figures --- */

@@ -26,6 +26,27 @@ struct stats;
     ((uint64_t)16 << 20) /* for the rest of a request, in addition to
                                                            one value */
 
+/* The pages for HTTP; zeroed: the server's own, open to all that are served. */
+struct server_pages {
+    /* /metrics and /status are for trusted peers (our own user and root on this machine, addresses
+     * of server_opts.allow), and for requests with an "Authorization: Bearer" that this accepts;
+     * text: lent. NULL: for all that are served */
+    bool (*is_key)(void *arg, const char *text, size_t len);
+
+    /* Pages in place of the server's own: append the requested one to body. access: 0; or what to
+     * return instead of a page that is not for all: -EACCES, -EXDEV (the request calls this machine
+     * by a wrong name). returns 0 with its type in *ret_type (static text; plain text if it is left
+     * alone); `access`; -ENOENT; -EAGAIN: not now; -ENOMEM. NULL: the server's own */
+    int (*on_page)(void *arg, const struct http_request *r, int access, struct co_buf *body,
+                   const char **ret_type);
+
+    /* More for the server's own pages: append metrics to the one of /metrics, members of the JSON
+     * object, each after a comma, to the one of /status. returns 0, -ENOMEM. NULL: no more */
+    int (*on_metrics)(void *arg, struct co_buf *page);
+    int (*on_status)(void *arg, struct co_buf *page);
+    void *arg;
+};
+
 struct server_opts {
     const char *bind_addr; /* of server_start(): a numeric address; NULL: "127.0.0.1" */
     uint16_t port;         /* of server_start(); 0: any free one */
@@ -50,22 +71,11 @@ struct server_opts {
      * from it already. NULL: such are refused */
     void (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
 
-    /* /metrics and /status are for trusted peers (our own user and root on this machine, addresses
-     * of `allow`), and for requests with an "Authorization: Bearer" that this accepts; text: lent.
-     * NULL: for all that are served */
-    bool (*may_read)(void *arg, const char *text, size_t len);
-
-    /* Pages in place of the server's own: append the requested one to body. may_read: as above.
-     * returns 0 with its type in *ret_type (static text; plain text if it is left alone); -ENOENT;
-     * -EACCES; -EAGAIN: not now; -EXDEV: not for the host of this request, with the reason as body;
-     * -ENOMEM. NULL: the server's own */
-    int (*on_page)(void *arg, const struct http_request *r, bool may_read, struct co_buf *body,
-                   const char **ret_type);
-
-    /* More for the server's own pages: append metrics to the one of /metrics, members of the JSON
-     * object, each after a comma, to the one of /status. returns 0, -ENOMEM. NULL: no more */
-    int (*on_metrics)(void *arg, struct co_buf *page);
-    int (*on_status)(void *arg, struct co_buf *page);
+    /* Clients must call /metrics and /status by an address or a name of this machine, or by one of
+     * these (host_names.h), unless they have a key; borrowed until server_close(); NULL: none.
+     * host_advice: what to do about a name that is refused, up to the name; static text */
+    const char *hosts, *host_advice;
+    struct server_pages pages;
 
     void (*on_refused)(void *arg, const char *text); /* a connection was refused or dropped for bad
                                                         bytes; called at most once a second, must

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORDS_MOST = 32 };
+enum { WORDS_MOST = 48 };
 
 /* A program's name, and the words of a line, which blanks part. The next call makes others of them.
  *

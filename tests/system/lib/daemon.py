@@ -99,9 +99,9 @@ class Daemon:
         self.process.send_signal(sig)
         return self.process.wait(DEADLINE_S)
 
-    def http(self, path, method="GET"):
+    def http(self, path, method="GET", host=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
-        connection.request(method, path)
+        connection.request(method, path, headers={"Host": host} if host else {})
         reply = connection.getresponse()
         body = reply.read().decode()
         connection.close()

@@ -33,6 +33,16 @@ class Serving(unittest.TestCase):
                 self.assertEqual(os.listdir(daemon.dir.name), ["log"])
                 self.assertTrue(client.is_closed())
 
+    def test_its_pages_are_for_clients_that_name_this_machine(self):
+        with Daemon("--http-host", "gate.example.org") as daemon:
+            for host in "localhost", "gate.example.org:443", socket.gethostname():
+                self.assertEqual(daemon.http("/status", host=host)[0], 200, host)
+            for path in "/status", "/metrics":
+                code, body = daemon.http(path, host="evil.example.org")
+                self.assertEqual(code, 421)
+                self.assertIn("or start ddp-rendezvous with --http-host evil.example.org\n", body)
+            self.assertEqual(daemon.http("/healthz", host="evil.example.org"), (200, "ok\n"))
+
     def test_it_serves_its_pages(self):
         with Daemon() as daemon, Client(daemon.port) as client:
             client.set(b"/k", b"value")

@@ -164,6 +164,16 @@ class Limits(unittest.TestCase):
             port = port_of(job)
             self.assertEqual([get(port, "/status", headers={"Host": host})[0] for host in ("evil.example.org", "a b")], [200, 421])
 
+    def test_the_coordinator_s_pages_are_for_clients_that_name_it(self):
+        port = free_port()
+        nodes = "--nnodes", "1:2", "--join-window", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "j"
+        with Job("--http-host", "gate", *nodes, "--nproc-per-node", "1", RANK, "tell", "up", "wait") as job:
+            job.hear(1)
+            for host, code in ("gate", 200), ("localhost", 200), ("evil.example.org", 421):
+                for path in "/status", "/metrics":
+                    self.assertEqual(get(port, path, headers={"Host": host})[0], code, host)
+            self.assertIn("start the job with --http-host evil.example.org", get(port, "/status", headers={"Host": "evil.example.org"})[2])
+
     def test_the_page_key_opens_the_pages_by_any_name(self):
         token = "0123456789abcdef" * 4
         key = hashlib.sha256(b"ddp pages 1\n" + token.encode()).hexdigest()

@@ -46,6 +46,7 @@ START_TEST(without_options_the_defaults_hold)
     ck_assert_uint_eq(spec.max_nodes, 0);
     ck_assert_uint_eq(spec.max_node_bytes, 256 * MIB);
     ck_assert_ptr_null(spec.token_file);
+    ck_assert_ptr_null(spec.http_hosts);
     ck_assert(!spec.no_jobs);
     ck_assert_uint_eq(spec.mid_frame_ms, 30000);
     ck_assert_uint_eq(spec.lease_ms, 3000);
@@ -59,7 +60,7 @@ START_TEST(options_are_accepted)
         parsed("--bind 10.0.0.7:29500 -b [fd00::7]:0 --bind=[::] -b 0.0.0.0 --port-file ports "
                "--allow 10.0.0.0/24 --allow fd00::/8 --max-memory 513M --max-value 9M "
                "--max-clients 12 --max-jobs 3 --max-nodes 4 --token-file token --no-jobs "
-               "--mid-frame-timeout=500ms --lease=2m -v");
+               "--mid-frame-timeout=500ms --lease=2m --http-host gate,gate2 -v");
     ck_assert_uint_eq(spec.n_binds, 4);
     ck_assert_str_eq(spec.binds[0].host, "10.0.0.7");
     ck_assert_uint_eq(spec.binds[0].port, 29500);
@@ -81,6 +82,7 @@ START_TEST(options_are_accepted)
     ck_assert(spec.no_jobs);
     ck_assert_uint_eq(spec.mid_frame_ms, 500);
     ck_assert_uint_eq(spec.lease_ms, 120000);
+    ck_assert_str_eq(spec.http_hosts, "gate,gate2");
     ck_assert(spec.verbose);
 }
 END_TEST
@@ -114,6 +116,8 @@ static const struct {
     {"--allow node7", "--allow: invalid value 'node7': expected a numeric ADDR or ADDR/BITS"},
     {"--allow 10.0.0.0/33",
      "--allow: invalid value '10.0.0.0/33': expected 0 to 32 bits, not '33'"},
+    {"--http-host gate:80", "invalid value 'gate:80' for --http-host: expected names of hosts, "
+                            "separated by commas, without ports, or *"},
     {"--max-memory 63M", "invalid value '63M' for --max-memory: expected a size from 64M to 16T"},
     {"--max-memory lots",
      "invalid value 'lots' for --max-memory: expected a size such as 4096, 64K, 64M or 1G"},

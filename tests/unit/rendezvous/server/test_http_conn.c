@@ -26,7 +26,7 @@ static void say(int fd, const char *text)
 static void get(int fd, const char *path)
 {
     char text[128];
-    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
     say(fd, text);
 }
 
@@ -268,7 +268,7 @@ static bool has_key(void *arg, const char *text, size_t len)
 static void ask(int fd, const char *path, const char *field, int status)
 {
     char text[256];
-    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", path, field);
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, field);
     say(fd, text);
     expect(fd, status, "");
     close(fd);
@@ -278,7 +278,7 @@ START_TEST(pages_that_need_a_key_are_open_to_our_user_and_to_listed_addresses)
 {
     struct allow_list list = {0};
     struct server_opts opts = with_http;
-    opts.may_read = has_key;
+    opts.pages.is_key = has_key;
     struct served *s = served_start(&opts);
     ask(raw_connect(served_port(s)), "/status", "", 200);
     served_stop(s);
@@ -290,11 +290,62 @@ START_TEST(pages_that_need_a_key_are_open_to_our_user_and_to_listed_addresses)
 }
 END_TEST
 
+START_TEST(pages_are_for_clients_that_call_this_machine_by_its_name)
+{
+    static const struct {
+        const char *path, *host, *field;
+        int status;
+        const char *body;
+    } cases[] = {
+        {"/status", "localhost:1", "", 200, "{"},
+        {"/metrics", "127.0.0.1", "", 200, "# HELP"},
+        {"/status", "[::1]:80", "", 200, "{"},
+        {"/status", "Gate2.", "", 200, "{"},
+        {"/status", "evil.example.org", "", 421,
+         "421 Misdirected Request: 'evil.example.org' is not a name of this machine; use an "
+         "address, or start it with --http-host evil.example.org\n"},
+        {"/metrics", "a b", "", 421,
+         "'?' is not a name of this machine; use an address, or start "
+         "it with --http-host NAME\n"},
+        {"/metrics", "evil.example.org", "Authorization: Bearer kez\r\n", 421, "421"},
+        {"/metrics", "evil.example.org", "Authorization: Bearer key\r\n", 200, "# HELP"},
+        {"/healthz", "evil.example.org", "", 200, "ok\n"},
+        {"/nothing", "evil.example.org", "", 404, ""},
+    };
+    struct server_opts opts = with_http;
+    opts.pages.is_key = has_key;
+    opts.hosts = "gate1,gate2";
+    opts.host_advice = "start it with --http-host";
+    struct served *s = served_start(&opts);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        int fd = raw_connect(served_port(s));
+        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", cases[i].path,
+                 cases[i].host, cases[i].field);
+        say(fd, text);
+        expect(fd, cases[i].status, cases[i].body);
+        close(fd);
+    }
+    int fd = raw_connect(served_port(s));
+    say(fd, "GET /status HTTP/1.0\r\n\r\n"); /* names no host, as no browser does */
+    expect(fd, 200, "{");
+    close(fd);
+    served_stop(s);
+    opts.host_advice = NULL;
+    s = served_start(&opts);
+    fd = raw_connect(served_port(s));
+    say(fd, "GET /status HTTP/1.1\r\nHost: gate\r\n\r\n");
+    expect(fd, 421, "'gate' is not a name of this machine; use an address\n");
+    close(fd);
+    served_stop(s);
+}
+END_TEST
+
 START_TEST(pages_that_need_a_key_are_refused_to_others)
 {
     struct server_opts opts = with_http;
     struct sockaddr_storage own;
-    opts.may_read = has_key;
+    opts.pages.is_key = has_key;
     opts.bind_addr = "0.0.0.0";
     if (geteuid() != 0 || !find_own_address(&own)) {
         printf("skipped: needs root, to become another user, and an address beside loopback\n");
@@ -430,6 +481,7 @@ TEST_SUITE(http_conn)
     tcase_add_test(tc, without_a_store_the_first_byte_has_a_deadline);
     tcase_add_test(tc, a_silent_connection_makes_way_for_a_new_one);
     tcase_add_test(tc, pages_that_need_a_key_are_open_to_our_user_and_to_listed_addresses);
+    tcase_add_test(tc, pages_are_for_clients_that_call_this_machine_by_its_name);
     tcase_add_test(tc, pages_that_need_a_key_are_refused_to_others);
     tcase_add_test(tc, channel_connections_are_refused_by_name);
     tcase_add_test(tc, a_full_server_still_reports_its_state);
