@@ -262,6 +262,90 @@ static void print_goodput(const json_t *goodput, int width, FILE *out)
         print_line(line, width, out);
 }
 
+/* "rank 3", or as the communicator knows it: "its rank 3 (pid 4711 on 10.0.0.7)" */
+static void print_nccl_rank(const json_t *rank, FILE *out)
+{
+    if (has_number(rank, "job_rank"))
+        fprintf(out, "rank %" PRId64, number_at(rank, "job_rank"));
+    else if (has_number(rank, "pid"))
+        fprintf(out, "its rank %" PRId64 " (pid %" PRId64 " on %s)", number_at(rank, "rank"),
+                number_at(rank, "pid"), text_at(rank, "host"));
+    else
+        fprintf(out, "its rank %" PRId64, number_at(rank, "rank"));
+}
+
+typedef void print_fact(const json_t *rank, FILE *out);
+
+static void print_lag(const json_t *rank, FILE *out)
+{
+    fprintf(out, " lags: it has started %" PRId64 " %s, others %" PRId64, number_at(rank, "count"),
+            text_at(rank, "op"), number_at(rank, "most"));
+}
+
+static void print_missing(const json_t *rank, FILE *out)
+{
+    fprintf(out, " does not answer%s",
+            json_is_true(json_object_get(rank, "dead")) ? ": NCCL considers it dead" : "");
+}
+
+static void print_error(const json_t *rank, FILE *out)
+{
+    fprintf(out, " has reported NCCL error %" PRId64, number_at(rank, "async_error"));
+}
+
+/* A line for each rank, with its communicator; *left: how many more may be printed. */
+static void print_nccl_ranks(const json_t *comm, const char *list, print_fact *print, int *left,
+                             int width, FILE *out)
+{
+    size_t i;
+    const json_t *rank;
+    json_array_foreach(json_object_get(comm, list), i, rank)
+    {
+        co_autofree char *line = NULL;
+        size_t n = 0;
+        FILE *text = *left > 0 ? open_memstream(&line, &n) : NULL;
+        if (text == NULL)
+            return;
+        (*left)--;
+        fprintf(text, "  NCCL communicator %s of %" PRId64 " ranks: ", text_at(comm, "hash"),
+                number_at(comm, "size"));
+        print_nccl_rank(rank, text);
+        print(rank, text);
+        if (fclose(text) == 0)
+            print_line(line, width, out);
+    }
+}
+
+/* What NCCL's RAS reported last. */
+static void print_nccl(const json_t *nccl, int width, FILE *out)
+{
+    enum { MOST = 8 };
+    char age[JOB_TEXT_BYTES], line[256];
+    const json_t *comms = json_object_get(nccl, "communicators");
+    const json_t *comm;
+    int left = MOST;
+    size_t i;
+    if (!json_is_object(nccl))
+        return;
+    json_array_foreach(comms, i, comm)
+    {
+        print_nccl_ranks(comm, "lagging", print_lag, &left, width, out);
+        print_nccl_ranks(comm, "missing", print_missing, &left, width, out);
+        print_nccl_ranks(comm, "errors", print_error, &left, width, out);
+    }
+    co_duration_text(number_at(nccl, "age_ms"), age);
+    if (!json_is_array(comms))
+        snprintf(line, sizeof line, "  NCCL's RAS, %s ago: %.160s", age, text_at(nccl, "trouble"));
+    else if (left == MOST)
+        snprintf(line, sizeof line,
+                 "  NCCL %.40s, %s ago: %" PRId64 " communicator%s, no rank lags",
+                 text_at(nccl, "nccl"), age, number_at(nccl, "count"),
+                 number_at(nccl, "count") == 1 ? "" : "s");
+    else
+        return;
+    print_line(line, width, out);
+}
+
 static int print_head(const json_t *status, int width, FILE *out)
 {
     char age[JOB_TEXT_BYTES];
@@ -283,6 +367,7 @@ static int print_head(const json_t *status, int width, FILE *out)
         print_line(text_at(status, "waiting"), width, out);
     print_pace(json_object_get(status, "pace"), width, out);
     print_goodput(json_object_get(status, "goodput"), width, out);
+    print_nccl(json_object_get(status, "nccl"), width, out);
     return 0;
 }
 

@@ -27,8 +27,10 @@ struct ras_query {
     struct ras_query_opts opts;
     struct sockaddr_storage address;
     bool is_localhost;
-    uint64_t begun_ms, tried_ms;
-    int fd; /* -1: none, the query is over */
+    uint64_t begun_ms, tried_ms; /* of this answer */
+    uint64_t first_ms;           /* when the first answer was complete; 0: it is not */
+    uint64_t again_ms;           /* when it is to be asked once more; 0: it is not */
+    int fd;                      /* -1: none; the query is over, unless again_ms is set */
     int n_tries;
     bool has_sent;
     struct co_buf in;
@@ -139,39 +141,65 @@ static bool has_error(const struct ras_query *q, const char *report)
     return memmem(text_of(q), (size_t)(report - text_of(q)), error, sizeof error - 1) != NULL;
 }
 
-static void take_report(struct ras_query *q, uint64_t now_ms)
+/* returns whether there is one of this job */
+static bool read_report(struct ras_query *q, uint64_t now_ms, struct ras_report *ret)
 {
     struct co_error err;
     const char *report = skip_replies(q);
     if (!begins_with(q, "SERVER PROTOCOL ") || report == NULL) {
         give_up(q, "no RAS of NCCL answers at %s", q->opts.address);
-        return;
+        return false;
     }
     if (has_error(q, report)) {
         give_up(q, "this NCCL reports no JSON: expected version 2.28.7 or later");
-        return;
+        return false;
     }
     const size_t len = co_buf_len(&q->in) - (size_t)(report - text_of(q));
-    if (ras_report_parse(report, len, &q->report, &err) < 0) {
+    if (ras_report_parse(report, len, ret, &err) < 0) {
         give_up(q, "%s", err.text);
-        return;
+        return false;
     }
-    if (q->opts.rank_of != NULL &&
-        ras_report_resolve(&q->report, q->opts.rank_of, q->opts.arg) == 0 && q->report.n > 0) {
-        ras_report_fini(&q->report);
-        if (!dial_again(q, now_ms))
-            give_up(q, "%s belongs to another job: set NCCL_RAS_ADDR for each job",
-                    q->opts.address);
+    if (q->opts.rank_of == NULL || ras_report_resolve(ret, q->opts.rank_of, q->opts.arg) > 0 ||
+        ret->n == 0)
+        return true;
+    ras_report_fini(ret);
+    if (!dial_again(q, now_ms))
+        give_up(q, "%s belongs to another job: set NCCL_RAS_ADDR for each job", q->opts.address);
+    return false;
+}
+
+static void take_report(struct ras_query *q, uint64_t now_ms)
+{
+    struct ras_report report;
+    if (!read_report(q, now_ms, &report))
         return;
-    }
+    if (q->first_ms != 0)
+        ras_report_compare(&report, &q->report, now_ms - q->first_ms);
+    else if (ras_report_differs(&report))
+        q->again_ms = now_ms + RAS_APART_MS;
+    q->first_ms = now_ms;
+    ras_report_fini(&q->report);
+    q->report = report;
     q->has_report = true;
     hang_up(q);
 }
 
+static void ask_again(struct ras_query *q, uint64_t now_ms)
+{
+    q->again_ms = 0;
+    q->begun_ms = now_ms;
+    q->n_tries = 0;
+    dial(q, now_ms);
+}
+
 bool ras_query_look(struct ras_query *q, uint64_t now_ms)
 {
-    if (q == NULL || q->fd < 0)
+    if (q == NULL)
         return false;
+    if (q->again_ms != 0 && now_ms >= q->again_ms)
+        ask_again(q, now_ms);
+    if (q->fd < 0)
+        return q->again_ms != 0;
     if (!q->has_sent)
         send_requests(q);
     if (q->fd >= 0 && q->has_sent &&
@@ -184,7 +212,7 @@ bool ras_query_look(struct ras_query *q, uint64_t now_ms)
         !dial_again(q, now_ms) && q->trouble[0] == '\0')
         give_up(q, "no process answers NCCL's RAS at %s: all that do may be stopped",
                 q->opts.address);
-    return q->fd >= 0;
+    return q->fd >= 0 || q->again_ms != 0;
 }
 
 /* --- beginning and end --- */
@@ -239,6 +267,11 @@ void ras_query_destroy(struct ras_query *q)
 const struct ras_report *ras_query_report(const struct ras_query *q)
 {
     return q != NULL && q->has_report ? &q->report : NULL;
+}
+
+const char *ras_query_trouble(const struct ras_query *q)
+{
+    return q != NULL ? q->trouble : "";
 }
 
 void ras_query_print(const struct ras_query *q, FILE *out)

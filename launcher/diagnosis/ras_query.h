@@ -4,7 +4,9 @@
  * One of the node's NCCL processes answers for the whole job. Which one, the kernel chooses: a
  * process that is stopped accepts and sends nothing, so another connection is made after
  * RAS_HELLO_MS; and if jobs share the address, it may be one of another job, so that an answer
- * without a process of ours is asked for again. Nothing blocks: the caller looks now and then. */
+ * without a process of ours is asked for again. If ranks have started different numbers of
+ * collectives, it is asked once more after RAS_APART_MS: only a rank that then has the same number
+ * lags. Nothing blocks: the caller looks now and then. */
 #ifndef DDP_LAUNCHER_DIAGNOSIS_RAS_QUERY_H
 #define DDP_LAUNCHER_DIAGNOSIS_RAS_QUERY_H
 
@@ -15,8 +17,9 @@
 
 enum {
     RAS_HELLO_MS = 1000,
-    RAS_TOTAL_MS = 8000, /* NCCL collects for 4 s at most, see LEG_S */
-    RAS_TRIES = 4,
+    RAS_TOTAL_MS = 8000, /* for an answer: NCCL collects for 4 s at most, see LEG_S */
+    RAS_APART_MS = 1000,
+    RAS_TRIES = 4, /* for an answer */
 };
 
 struct ras_query; /* opaque */
@@ -36,8 +39,11 @@ void ras_query_destroy(struct ras_query *q); /* NULL is fine, here and below */
 /* returns whether an answer may still come: look again in a moment */
 bool ras_query_look(struct ras_query *q, uint64_t now_ms);
 
-/* The answer, lent; NULL if none has arrived. */
+/* The answer, lent, the second one if there is; NULL if none has arrived. */
 const struct ras_report *ras_query_report(const struct ras_query *q);
+
+/* Why it has no answer, or no second one; "": it has, or no process listens. */
+const char *ras_query_trouble(const struct ras_query *q);
 
 /* Its report; or why it has none, in a line, except where no process listens: then the job does not
  * use NCCL yet. */

@@ -187,7 +187,8 @@ static void find_most(const struct ras_comm *c, uint64_t most[RAS_OPS])
                 most[op] = c->ranks[i].counts[op];
 }
 
-static bool lags_behind(const uint64_t most[RAS_OPS], const struct ras_rank *rank, int *ret_op)
+/* returns whether it has started fewer collectives of a kind than another rank */
+static bool has_fewer(const uint64_t most[RAS_OPS], const struct ras_rank *rank, int *ret_op)
 {
     uint64_t widest = 0;
     *ret_op = 0;
@@ -197,6 +198,92 @@ static bool lags_behind(const uint64_t most[RAS_OPS], const struct ras_rank *ran
             *ret_op = op;
         }
     return widest > 0;
+}
+
+static bool differs(const struct ras_comm *c)
+{
+    uint64_t most[RAS_OPS];
+    int op;
+    find_most(c, most);
+    for (size_t i = 0; i < c->n; i++)
+        if (has_fewer(most, &c->ranks[i], &op))
+            return true;
+    return false;
+}
+
+bool ras_report_differs(const struct ras_report *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (differs(&r->comms[i]))
+            return true;
+    return false;
+}
+
+/* The same one of another report, where the order is most likely the same. NULL: not there */
+static const struct ras_comm *find_comm(const struct ras_report *r, const struct ras_comm *c,
+                                        size_t guess)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct ras_comm *other = &r->comms[(guess + i) % r->n];
+        if (other->size == c->size && strcmp(other->hash, c->hash) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+static const struct ras_rank *find_rank(const struct ras_comm *c, int rank, size_t guess)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->ranks[(guess + i) % c->n].rank == rank)
+            return &c->ranks[(guess + i) % c->n];
+    return NULL;
+}
+
+/* Also if it is not known: a rank that did not answer then. */
+static bool has_moved(const struct ras_comm *now, const struct ras_comm *before)
+{
+    for (size_t i = 0; i < now->n; i++) {
+        const struct ras_rank *rank = &now->ranks[i];
+        if (rank->is_missing)
+            continue;
+        const struct ras_rank *old = find_rank(before, rank->rank, i);
+        if (old == NULL || old->is_missing ||
+            memcmp(old->counts, rank->counts, sizeof rank->counts) != 0)
+            return true;
+    }
+    return false;
+}
+
+void ras_report_compare(struct ras_report *r, const struct ras_report *before, uint64_t apart_ms)
+{
+    r->apart_ms = apart_ms;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct ras_comm *old = find_comm(before, &r->comms[i], i);
+        r->comms[i].moves = old == NULL || has_moved(&r->comms[i], old);
+    }
+}
+
+static bool lags(const struct ras_report *r, const struct ras_comm *c, const uint64_t most[RAS_OPS],
+                 const struct ras_rank *rank, int *ret_op)
+{
+    return r->apart_ms > 0 && !c->moves && has_fewer(most, rank, ret_op);
+}
+
+struct ras_sums ras_report_count(const struct ras_report *r)
+{
+    struct ras_sums sums = {.n_comms = r->n};
+    uint64_t most[RAS_OPS];
+    int op;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct ras_comm *c = &r->comms[i];
+        find_most(c, most);
+        for (size_t j = 0; j < c->n; j++) {
+            sums.n_missing += c->ranks[j].is_missing;
+            sums.n_errors += c->ranks[j].async_error != 0;
+            sums.n_lagging += lags(r, c, most, &c->ranks[j], &op);
+        }
+    }
+    return sums;
 }
 
 /* --- in words --------------------------------------------------------------------------------- */
@@ -212,14 +299,17 @@ static void print_name(const struct ras_rank *rank, FILE *out)
         fprintf(out, "its rank %d", rank->rank);
 }
 
-static bool is_odd_rank(const struct ras_rank *rank, const uint64_t most[RAS_OPS])
+/* In words also what may lag. */
+static bool is_odd_rank(const struct ras_comm *c, const struct ras_rank *rank,
+                        const uint64_t most[RAS_OPS])
 {
     int op;
     return rank->is_missing || rank->async_error != 0 || rank->aborts ||
-           lags_behind(most, rank, &op);
+           (!c->moves && has_fewer(most, rank, &op));
 }
 
-static void print_rank(const struct ras_rank *rank, const uint64_t most[RAS_OPS], FILE *out)
+static void print_rank(const struct ras_report *r, const struct ras_comm *c,
+                       const struct ras_rank *rank, const uint64_t most[RAS_OPS], FILE *out)
 {
     const char *before = " ";
     int op;
@@ -227,9 +317,9 @@ static void print_rank(const struct ras_rank *rank, const uint64_t most[RAS_OPS]
     print_name(rank, out);
     if (rank->is_missing)
         fprintf(out, " does not answer%s", rank->is_dead ? ": NCCL considers it dead" : "");
-    if (lags_behind(most, rank, &op)) {
-        fprintf(out, " lags: it has started %" PRIu64 " %s, others %" PRIu64, rank->counts[op],
-                op_names[op], most[op]);
+    if (!c->moves && has_fewer(most, rank, &op)) {
+        fprintf(out, " %s: it has started %" PRIu64 " %s, others %" PRIu64,
+                r->apart_ms > 0 ? "lags" : "may lag", rank->counts[op], op_names[op], most[op]);
         before = ", and ";
     }
     if (rank->async_error != 0) {
@@ -247,19 +337,19 @@ static size_t count_odd(const struct ras_comm *c)
     size_t n = 0;
     find_most(c, most);
     for (size_t i = 0; i < c->n; i++)
-        n += is_odd_rank(&c->ranks[i], most);
+        n += is_odd_rank(c, &c->ranks[i], most);
     return n;
 }
 
-static void print_comm(const struct ras_comm *c, FILE *out)
+static void print_comm(const struct ras_report *r, const struct ras_comm *c, FILE *out)
 {
     uint64_t most[RAS_OPS];
     size_t n_named = 0;
     find_most(c, most);
     fprintf(out, "  communicator %s of %" PRIu32 " ranks:\n", c->hash, c->size);
     for (size_t i = 0; i < c->n && n_named < NAMED_RANKS; i++)
-        if (is_odd_rank(&c->ranks[i], most)) {
-            print_rank(&c->ranks[i], most, out);
+        if (is_odd_rank(c, &c->ranks[i], most)) {
+            print_rank(r, c, &c->ranks[i], most, out);
             n_named++;
         }
     const size_t n_odd = count_odd(c);
@@ -274,15 +364,18 @@ void ras_report_print(const struct ras_report *r, FILE *out)
         n_odd += count_odd(&r->comms[i]) > 0;
     fprintf(out, "NCCL %s: %zu communicator%s", r->version, r->n, r->n == 1 ? "" : "s");
     if (n_odd == 0) {
-        fprintf(out, "; no rank lags: all have started the same collectives%s\n",
-                r->n == 0 ? ", none" : ", and may wait inside of one or outside of NCCL");
+        fprintf(out, "; no rank lags: %s\n",
+                r->n == 0               ? "all have started the same collectives, none"
+                : ras_report_differs(r) ? "they start collectives"
+                                        : "all have started the same collectives, and may wait "
+                                          "inside of one or outside of NCCL");
         return;
     }
     fputs("\n", out);
     size_t n_named = 0;
     for (size_t i = 0; i < r->n && n_named < NAMED_COMMS; i++)
         if (count_odd(&r->comms[i]) > 0) {
-            print_comm(&r->comms[i], out);
+            print_comm(r, &r->comms[i], out);
             n_named++;
         }
     if (n_odd > n_named)
@@ -306,7 +399,7 @@ static void add_rank(json_t *list, json_t *rank)
         json_decref(rank);
 }
 
-static json_t *make_comm(const struct ras_comm *c)
+static json_t *make_comm(const struct ras_report *r, const struct ras_comm *c)
 {
     json_t *lagging = json_array(), *missing = json_array(), *errors = json_array();
     uint64_t most[RAS_OPS];
@@ -321,7 +414,7 @@ static json_t *make_comm(const struct ras_comm *c)
         } else if (rank->async_error != 0) {
             json_object_set_new(json, "async_error", json_integer(rank->async_error));
             add_rank(errors, json);
-        } else if (lags_behind(most, rank, &op)) {
+        } else if (lags(r, c, most, rank, &op)) {
             json_object_set_new(json, "op", json_string(op_names[op]));
             json_object_set_new(json, "count", json_integer((json_int_t)rank->counts[op]));
             json_object_set_new(json, "most", json_integer((json_int_t)most[op]));
@@ -335,10 +428,15 @@ static json_t *make_comm(const struct ras_comm *c)
                      errors);
 }
 
+/* Those with odd ranks first: the rest may be cut. */
 json_t *ras_report_json_make(const struct ras_report *r)
 {
     json_t *comms = json_array();
-    for (size_t i = 0; i < r->n && i < 4 * NAMED_COMMS; i++)
-        json_array_append_new(comms, make_comm(&r->comms[i]));
-    return json_pack("{s:s,s:o}", "nccl", r->version, "communicators", comms);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < r->n && json_array_size(comms) < 4 * NAMED_COMMS; i++)
+            if ((count_odd(&r->comms[i]) == 0) == (pass == 1))
+                json_array_append_new(comms, make_comm(r, &r->comms[i]));
+    return json_pack("{s:s,s:o,s:I,s:o}", "nccl", r->version, "apart_ms",
+                     r->apart_ms > 0 ? json_integer((json_int_t)r->apart_ms) : json_null(), "count",
+                     (json_int_t)r->n, "communicators", comms);
 }

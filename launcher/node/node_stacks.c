@@ -4,18 +4,16 @@
 #include "launcher/diagnosis/ras_query.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/job/job_spec.h"
-#include "launcher/job/worker_env.h"
-#include "launcher/platform/own_addresses.h"
 #include "launcher/stdio/log_files.h"
 #include "launcher/stdio/output.h"
 #include "launcher/torch/torch_hook.h"
+#include "node_ras.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/process.h"
 #include "common/scope.h"
 
-#include <ddp/env.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -113,70 +111,6 @@ void node_stacks_tell_flights(const struct node_view *n)
 
 const struct node_feature node_stacks_feature = {.on_generation = watch, .close = forget};
 
-/* --- Processes of ranks --- */
-
-enum { MAX_ANCESTORS = 16 }; /* between a process and its rank */
-
-/* The local rank that a process is, or that it descends from; -1: none. */
-static int rank_above(const struct node_view *n, pid_t pid)
-{
-    struct co_process process;
-    for (int hops = 0; hops < MAX_ANCESTORS && pid > 1; hops++) {
-        for (int i = 0; i < n->spec->n_local; i++) {
-            const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, i);
-            if (r->phase == RANK_RUNS && r->pid == pid)
-                return i;
-        }
-        if (co_process_look(pid, &process, NULL) < 0)
-            return -1;
-        pid = process.parent;
-    }
-    return -1;
-}
-
-/* --- NCCL's RAS --- */
-
-struct ras_ranks { /* which processes are ranks of this node */
-    const struct node_view *n;
-    char host[RAS_TEXT_BYTES]; /* that was asked for last ... */
-    bool is_here;              /* ... and whether it is this one */
-};
-
-static int rank_of_process(void *arg, const char *host, pid_t pid)
-{
-    struct ras_ranks *r = arg;
-    if (strcmp(host, r->host) != 0) {
-        snprintf(r->host, sizeof r->host, "%s", host);
-        r->is_here = own_addresses_have(host);
-    }
-    const int local_rank = r->is_here ? rank_above(r->n, pid) : -1;
-    return local_rank >= 0 ? rank_number(node_numbers(r->n), local_rank) : -1;
-}
-
-/* NULL: the ranks have none that is known. */
-static struct ras_query *ask_nccl(const struct node_view *n)
-{
-    const char *address = get_variable(DDP_ENV_NCCL_RAS_ADDR);
-    struct ras_query *query;
-    char own[32];
-    if ((address == NULL || *address == '\0') && n->start->place.ras_port == 0)
-        return NULL;
-    if (address == NULL || *address == '\0') {
-        snprintf(own, sizeof own, "127.0.0.1:%u", (unsigned)n->start->place.ras_port);
-        address = own;
-    }
-    struct ras_ranks *ranks = calloc(1, sizeof *ranks);
-    if (ranks == NULL)
-        return NULL;
-    ranks->n = n;
-    const struct ras_query_opts opts = {
-        .address = address, .rank_of = rank_of_process, .on_free = free, .arg = ranks};
-    if (ras_query_begin(&opts, co_now_ms(), &query) == 0)
-        return query;
-    free(ranks);
-    return NULL;
-}
-
 /* --- Stacks --- */
 
 /* The path of its log, if its stderr does not come through us. returns malloc'ed, or NULL */
@@ -198,7 +132,7 @@ struct servers {
 static void on_server(void *arg, pid_t pid, const char *path)
 {
     const struct servers *s = arg;
-    const int rank = rank_above(s->n, pid);
+    const int rank = node_rank_above(s->n, pid);
     if (rank < 0 ||
         (s->paths[rank] != NULL && supervisor_get_rank(s->n->supervisor, rank)->pid != pid))
         return;
@@ -267,7 +201,7 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
                                     .total_ms =
                                         opts->total_ms != 0 ? opts->total_ms : STACKS_TOTAL_MS,
                                     .flights = flights,
-                                    .ras = n_found > 0 ? ask_nccl(n) : NULL,
+                                    .ras = n_found > 0 ? node_ras_ask(n) : NULL,
                                     .on_done = opts->on_done,
                                     .arg = opts->arg};
     int rc = n_found > 0             ? stacks_begin(n->loop, &all, ranks, n_found, ret, err)

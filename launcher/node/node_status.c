@@ -6,6 +6,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/stdio/output.h"
 #include "node_goodput.h"
+#include "node_ras.h"
 #include "node_roster.h"
 
 #include "common/clock.h"
@@ -140,6 +141,7 @@ int node_status_collect(const struct node_view *n, struct node_status_data *d)
                                 .now_ms = now_ms,
                                 .begun_ms = n->begun_ms,
                                 .generation_ms = supervisor_generation_ms(n->supervisor)};
+    node_ras_fill_status(n, &d->status);
     node_roster_fill_place(n->parts->roster, &place, &d->status.first_rank);
     d->status.node = place.node_rank;
     d->status.n_nodes = place.n_nodes;

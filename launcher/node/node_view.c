@@ -1,8 +1,10 @@
 #include "node_view.h"
 
+#include "launcher/job/job_spec.h"
 #include "launcher/stdio/output.h"
 
 #include "common/error.h"
+#include "common/process.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +20,24 @@ void node_say(const struct node_view *v, enum co_severity severity, const char *
     va_end(args);
     snprintf(line, sizeof line, "ddprun: %s: %s\n", co_severity_name(severity), text);
     output_say(v->output, line);
+}
+
+enum { MAX_ANCESTORS = 16 }; /* between a process and its rank */
+
+int node_rank_above(const struct node_view *v, pid_t pid)
+{
+    struct co_process process;
+    for (int hops = 0; hops < MAX_ANCESTORS && pid > 1; hops++) {
+        for (int i = 0; i < v->spec->n_local; i++) {
+            const struct supervisor_rank *r = supervisor_get_rank(v->supervisor, i);
+            if (r->phase == RANK_RUNS && r->pid == pid)
+                return i;
+        }
+        if (co_process_look(pid, &process, NULL) < 0)
+            return -1;
+        pid = process.parent;
+    }
+    return -1;
 }
 
 static bool make_room(struct node_queue *q)

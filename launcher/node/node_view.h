@@ -72,6 +72,7 @@ struct node_parts {
     struct node_status *status;
     struct node_pace *pace;
     struct node_pmi *pmi;
+    struct node_ras *ras;
     struct flights *flights; /* torch's dumps of this generation, which are not reported yet */
     struct node_console *console;
     struct node_report *report;
@@ -105,6 +106,9 @@ static inline struct rank_numbers node_numbers(const struct node_view *v)
 {
     return (struct rank_numbers){.first = v->start->first_rank, .supervisor = v->supervisor};
 }
+
+/* The local rank that a process is, or that it descends from; -1: none that runs. */
+int node_rank_above(const struct node_view *v, pid_t pid);
 
 /* Write "ddprun: SEVERITY: TEXT" to stderr. */
 __attribute__((format(printf, 3, 4))) void

@@ -1,5 +1,6 @@
 #include "live_page.h"
 
+#include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/pace.h"
 #include "launcher/supervisor/rank_numbers.h"
@@ -9,6 +10,7 @@
 
 #include "common/duration.h"
 #include "common/escape.h"
+#include "common/scope.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -48,6 +50,22 @@ static void print_state(const struct status *s, FILE *out)
                 p->steps, (double)p->step_ns / 1e6, rank_number(numbers(s), p->slowest),
                 100 * p->share);
     fputs("</p>\n", out);
+}
+
+/* What NCCL's RAS reports, as ddpctl stack prints it. */
+static void print_nccl(const struct status *s, FILE *out)
+{
+    co_autofree char *text = NULL;
+    size_t len = 0;
+    FILE *lines = s->nccl != NULL ? open_memstream(&text, &len) : NULL;
+    if (lines == NULL)
+        return;
+    ras_report_print(s->nccl, lines);
+    if (fclose(lines) != 0)
+        return;
+    fputs("<pre id=\"nccl\">", out);
+    co_escape_html(text, out);
+    fputs("</pre>\n", out);
 }
 
 static void print_rank_state(const struct supervisor_rank *r, FILE *out)
@@ -113,6 +131,7 @@ void live_page_print(const struct status *s, const struct live_failure *failure,
     for (int i = 0; i < s->spec->n_local; i++)
         print_rank(s, i, out);
     fputs("</table>\n", out);
+    print_nccl(s, out);
     if (failure->tail == NULL)
         return;
     fprintf(out,

@@ -2,6 +2,7 @@
  * line for each; what is not known has no line. */
 #include "metrics.h"
 
+#include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/goodput.h"
 #include "launcher/supervisor/pace.h"
@@ -114,6 +115,21 @@ static void print_steps(const struct status *s, FILE *out)
               "Time since a rank completed a step in this generation.");
 }
 
+static void print_nccl(const struct status *s, FILE *out)
+{
+    if (s->nccl == NULL)
+        return;
+    const struct ras_sums sums = ras_report_count(s->nccl);
+    gauge(out, "nccl_communicators", (double)sums.n_comms,
+          "Communicators that NCCL's RAS reports.");
+    gauge(out, "nccl_lagging_ranks", (double)sums.n_lagging,
+          "Ranks of communicators that have started fewer collectives than others, twice.");
+    gauge(out, "nccl_missing_ranks", (double)sums.n_missing,
+          "Ranks of communicators that do not answer NCCL's RAS.");
+    gauge(out, "nccl_rank_errors", (double)sums.n_errors,
+          "Ranks of communicators that have reported an error.");
+}
+
 /* --- Ranks --- */
 
 typedef bool value_of(const struct status *s, int local_rank, double *ret);
@@ -193,5 +209,6 @@ void metrics_print(const struct status *s, FILE *out)
     print_goodput(s->goodput, out);
     print_steps(s, out);
     print_pace(s, out);
+    print_nccl(s, out);
     print_ranks(s, out);
 }

@@ -2,6 +2,7 @@
 
 #include "goodput_json.h"
 #include "launcher/diagnosis/hang_report.h"
+#include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/json_value.h"
 #include "launcher/supervisor/pace.h"
@@ -111,6 +112,17 @@ static json_t *make_program(const struct status *s)
     return words;
 }
 
+static json_t *make_nccl(const struct status *s)
+{
+    if (s->nccl == NULL && s->nccl_trouble == NULL)
+        return json_null();
+    json_t *nccl = s->nccl != NULL
+                       ? ras_report_json_make(s->nccl)
+                       : json_pack("{s:o}", "trouble", json_value_text(s->nccl_trouble));
+    json_object_set_new(nccl, "age_ms", json_integer(since(s->nccl_ms, s->now_ms)));
+    return nccl;
+}
+
 static json_t *make_state(const struct status *s)
 {
     char name[32] = "";
@@ -132,6 +144,7 @@ char *status_json_make(const struct status *s)
         "age_ms", (json_int_t)since(s->begun_ms, s->now_ms), "node", s->node, "nodes", s->n_nodes,
         "world", s->world, "started_ms", (json_int_t)since(s->begun_ms, s->generation_ms),
         "goodput", goodput_json_make(s->goodput), "pace", make_pace(s), "ranks", make_ranks(s));
+    json_object_set_new(root, "nccl", make_nccl(s));
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT | JSON_VALUE_PRECISION) : NULL;
     json_decref(root);
     return text;

@@ -14,6 +14,8 @@
  *     world        ranks of the whole job
  *     started_ms   since the job's start: when this node's generation was begun
  *     goodput      what the seconds of the job were spent on, as goodput_json.h has it
+ *     nccl         null, or from the last poll of NCCL's RAS on the first node: age_ms, and what
+ *                  ras_report_json_make() makes, or trouble: why it has no answer
  *     pace         null, or from libddp's ranks: steps, step_ms, slowest (the rank), share (0 to 1:
  *                  how much of a step the others would save; pace.h)
  *     ranks        of this node: rank, local_rank, pid, state ("asked", "running", "ended", "not
@@ -40,6 +42,7 @@
 struct goodput_sums;
 struct job_spec;
 struct pace;
+struct ras_report;
 struct supervisor;
 
 struct status_rank {
@@ -60,9 +63,12 @@ struct status {
     const struct pace *pace;
     const struct goodput_sums *goodput;
     const char *host, *version;
-    const char *waiting; /* NULL: nothing */
-    const char *events;  /* NULL: none */
-    const char *http;    /* where --http serves; NULL: not */
+    const char *waiting;           /* NULL: nothing */
+    const char *events;            /* NULL: none */
+    const char *http;              /* where --http serves; NULL: not */
+    const struct ras_report *nccl; /* the last one of NCCL's RAS; NULL: none */
+    const char *nccl_trouble;      /* why it has no report; NULL: it was not asked */
+    uint64_t nccl_ms;              /* when that was known */
     pid_t pid;
     int node, n_nodes, world, first_rank;
     uint64_t now_ms, begun_ms, generation_ms;

@@ -7,10 +7,10 @@ import threading
 
 
 class RasServer:
-    """`pids` and `counts` of the ranks of one communicator; the answer is complete."""
+    """`pids` and `counts` of the ranks of one communicator; the answer is complete. After each, all counts grow by `step`."""
 
     def __init__(self, pids, counts):
-        self.pids, self.counts = pids, counts
+        self.pids, self.counts, self.step = pids, counts, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.thread = threading.Thread(target=self.serve, daemon=True)
@@ -37,6 +37,7 @@ class RasServer:
                     f.write(b"SERVER PROTOCOL 2\n")
                 elif line == b"STATUS\n":
                     f.write(json.dumps(self.status(), indent=2).encode() + b"\n")
+                    self.counts = [count + self.step for count in self.counts]
                     return
                 else:
                     f.write(b"OK\n")

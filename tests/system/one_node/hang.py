@@ -1,7 +1,7 @@
 """--hang-timeout: a rank that makes no progress is named, with what the others wait for, and ended; what follows is what
 follows any failure. The ranks are tests/support/programs/hanger.c, and programs without libddp.
 
-Covers: launcher/diagnosis, launcher/supervisor, launcher/node, segments
+Covers: launcher/diagnosis, launcher/supervisor, launcher/node, launcher/reporting, ctl/job, segments
 """
 import glob
 import json
@@ -11,8 +11,10 @@ import sys
 import tempfile
 import unittest
 
+import prometheus
 from ctl import await_running, ctl
 from harness import RANK, Job, await_true, run
+from http_client import get, port_of
 from ras_server import RasServer
 
 HANGER = os.environ["HANGER_PROGRAM"]
@@ -82,9 +84,31 @@ class NcclRas(unittest.TestCase):
             await_running(job)
             self.assertIn("NCCL 2.28.9: 1 communicator; no rank lags: ", ctl(job, "stack", "-n", "all")[1])
             server.counts = [41, 42]
+            self.assertRegex(ctl(job, "stack", "-n", "all")[1], r"rank 0 \(pid \d+\) lags: it has started 41 AllReduce, others 42\n")
             nccl = json.loads(ctl(job, "stack", "-j", "-n", "all")[1])["nccl"]
             (lagging,) = nccl["communicators"][0]["lagging"]
             self.assertEqual((lagging["job_rank"], lagging["op"], lagging["count"], lagging["most"]), (0, "AllReduce", 41, 42))
+
+    def test_no_rank_lags_while_counts_change(self):
+        with tempfile.TemporaryDirectory() as folder, self.serve(folder, [41, 40]) as server, \
+                Job("-n", "2", "sh", "-c", self.SCRIPT, env={"FOLDER": folder, "NCCL_RAS_ADDR": server.address}) as job:
+            server.step = 1
+            job.hear(2)
+            await_running(job)
+            self.assertIn("NCCL 2.28.9: 1 communicator; no rank lags: they start collectives\n", ctl(job, "stack", "-n", "all")[1])
+
+    def test_the_status_has_what_nccl_reported_last(self):
+        with tempfile.TemporaryDirectory() as folder, self.serve(folder, [41, 40]) as server, \
+                Job("--http", "0", "-n", "2", "sh", "-c", self.SCRIPT, env={"FOLDER": folder, "NCCL_RAS_ADDR": server.address}) as job:
+            port = port_of(job)
+            job.hear(2)
+            await_true(lambda: json.loads(get(port, "/status")[2])["nccl"] is not None)
+            nccl = json.loads(get(port, "/status")[2])["nccl"]
+            self.assertEqual(([comm["lagging"][0]["job_rank"] for comm in nccl["communicators"]], nccl["nccl"]), ([1], "2.28.9"))
+            self.assertEqual(prometheus.parse(get(port, "/metrics")[2])["ddprun_nccl_lagging_ranks"][2], {(): 1})
+            self.assertIn("lags: it has started 40 AllReduce, others 41", get(port, "/")[2])
+            self.assertIn("\n  NCCL communicator 0x5bd5f7fa3dd5ad2e of 2 ranks: rank 1 lags: it has started 40 AllReduce, others 41\n",
+                          ctl(job, "status")[1])
 
     def test_the_answer_of_another_job_is_not_shown(self):
         with tempfile.TemporaryDirectory() as folder, RasServer(lambda: [os.getpid()], [1]) as server, \

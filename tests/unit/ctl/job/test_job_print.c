@@ -46,6 +46,39 @@ START_TEST(an_unreachable_peer_is_a_line_above_the_table)
 }
 END_TEST
 
+START_TEST(ranks_that_lag_in_nccl_are_lines_above_the_table)
+{
+    char *text = print(
+        job_print_status,
+        "{\"job\":\"j\",\"ranks\":[],\"nccl\":{\"nccl\":\"2.28.9\",\"count\":1,\"age_ms\":3000,"
+        "\"communicators\":[{\"hash\":\"0x5b\",\"size\":3,\"lagging\":[{\"rank\":1,\"job_rank\":9,"
+        "\"op\":\"AllReduce\",\"count\":40,\"most\":41}],\"missing\":[{\"rank\":2,\"job_rank\":"
+        "null,"
+        "\"pid\":47,\"host\":\"10.0.0.7\",\"dead\":true}],\"errors\":[{\"rank\":0,\"async_error\":"
+        "2}]}]}}",
+        0);
+    ck_assert_ptr_nonnull(strstr(text, "\n  NCCL communicator 0x5b of 3 ranks: rank 9 lags: it has "
+                                       "started 40 AllReduce, others 41\n"));
+    ck_assert_ptr_nonnull(strstr(text,
+                                 "\n  NCCL communicator 0x5b of 3 ranks: its rank 2 (pid 47 on "
+                                 "10.0.0.7) does not answer: NCCL considers it dead\n"));
+    ck_assert_ptr_nonnull(strstr(text, ": its rank 0 has reported NCCL error 2\n"));
+    free(text);
+    text = print(job_print_status,
+                 "{\"job\":\"j\",\"ranks\":[],\"nccl\":{\"nccl\":\"2.28.9\",\"count\":2,\"age_ms\":"
+                 "3000,\"communicators\":[{},{\"lagging\":3}]}}",
+                 0);
+    ck_assert_ptr_nonnull(
+        strstr(text, "\n  NCCL 2.28.9, 3.00 s ago: 2 communicators, no rank lags\n"));
+    free(text);
+    text = print(job_print_status,
+                 "{\"job\":\"j\",\"ranks\":[],\"nccl\":{\"trouble\":\"all\\u001b stopped\"}}", 0);
+    ck_assert_ptr_nonnull(strstr(text, "\n  NCCL's RAS, 0.00 s ago: all"));
+    ck_assert_ptr_null(strchr(text, '\033'));
+    free(text);
+}
+END_TEST
+
 START_TEST(a_node_and_its_ranks)
 {
     char *text = print(job_print_status, whole, 0);
@@ -138,6 +171,7 @@ TEST_SUITE(job_print)
 {
     Suite *suite = suite_create("job_print");
     TCase *tc = tcase_create("job_print");
+    tcase_add_test(tc, ranks_that_lag_in_nccl_are_lines_above_the_table);
     tcase_add_test(tc, a_node_and_its_ranks);
     tcase_add_test(tc, an_unreachable_peer_is_a_line_above_the_table);
     tcase_add_test(tc, a_start_report_names_the_slowest_rank);

@@ -120,7 +120,29 @@ static const char *read_recording(const char *name)
     return recording;
 }
 
-START_TEST(lagging_ranks_are_named)
+static void answer(const char *text)
+{
+    int fd = accept_query();
+    say(fd, HELLO);
+    say(fd, text);
+    close(fd);
+}
+
+/* The first answer was taken: the query rests, and then asks again. */
+static void await_rest(void)
+{
+    while (ras_query_report(q) == NULL) {
+        ck_assert(ras_query_look(q, now_ms));
+        poll(NULL, 0, 1);
+    }
+    struct pollfd next = {.fd = listener, .events = POLLIN};
+    now_ms += RAS_APART_MS - 1;
+    ck_assert(ras_query_look(q, now_ms));
+    ck_assert_int_eq(poll(&next, 1, 0), 0);
+    now_ms++;
+}
+
+START_TEST(a_rank_that_two_answers_show_lags)
 {
     begin();
     int fd = accept_query();
@@ -128,12 +150,38 @@ START_TEST(lagging_ranks_are_named)
     say(fd, read_recording("lagging.json"));
     ck_assert(ras_query_look(q, now_ms)); /* its end has not come */
     close(fd);
+    await_rest();
+    answer(recording);
     ck_assert_ptr_nonnull(
         strstr(outcome(), "rank 1 (pid 4712) lags: it has started 40 AllReduce, others 41"));
-    ck_assert_ptr_nonnull(ras_query_report(q));
+    ck_assert_uint_eq(ras_query_report(q)->apart_ms, RAS_APART_MS);
     ras_query_destroy(q);
     q = NULL;
     ck_assert_int_eq(n_freed, 1);
+}
+END_TEST
+
+START_TEST(a_rank_that_has_caught_up_does_not_lag)
+{
+    begin();
+    answer(read_recording("lagging.json"));
+    await_rest();
+    *strstr(strstr(recording, "4712"), "40") = '5';
+    answer(recording);
+    ck_assert_ptr_nonnull(strstr(outcome(), "; no rank lags: they start collectives"));
+}
+END_TEST
+
+START_TEST(without_a_second_answer_a_rank_may_lag)
+{
+    begin();
+    answer(read_recording("lagging.json"));
+    await_rest();
+    int fd = accept_query();
+    say(fd, HELLO "{");
+    close(fd);
+    ck_assert_ptr_nonnull(strstr(outcome(), "rank 1 (pid 4712) may lag: it has started 40"));
+    ck_assert_ptr_nonnull(strstr(ras_query_trouble(q), "its answer is not JSON"));
 }
 END_TEST
 
@@ -283,7 +331,9 @@ TEST_SUITE(ras_query)
     Suite *suite = suite_create("ras_query");
     TCase *tc = tcase_create("ras_query");
     tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, lagging_ranks_are_named);
+    tcase_add_test(tc, a_rank_that_two_answers_show_lags);
+    tcase_add_test(tc, a_rank_that_has_caught_up_does_not_lag);
+    tcase_add_test(tc, without_a_second_answer_a_rank_may_lag);
     tcase_add_test(tc, an_answer_may_arrive_byte_by_byte);
     tcase_add_test(tc, without_a_listener_nothing_is_printed);
     tcase_add_test(tc, a_process_that_accepts_and_is_silent_is_left);

@@ -12,7 +12,7 @@
 
 static struct ras_report r;
 static struct co_error err;
-static char printed[4096];
+static char printed[8192];
 
 static int rank_of(void *arg, const char *host, pid_t pid)
 {
@@ -28,9 +28,25 @@ static void read_answer(const char *name)
     const size_t n = cases_read(path, name, text, sizeof text);
     ck_assert_msg(ras_report_parse(text, n, &r, &err) == 0, "%s: %s", name, err.text);
     ras_report_resolve(&r, rank_of, NULL);
+}
+
+static void print(void)
+{
     FILE *out = fmemopen(printed, sizeof printed, "w");
     ras_report_print(&r, out);
     fclose(out);
+}
+
+/* Twice the same. */
+static void read_answers(const char *name)
+{
+    struct ras_report before;
+    read_answer(name);
+    before = r;
+    read_answer(name);
+    ras_report_compare(&r, &before, 1000);
+    ras_report_fini(&before);
+    print();
 }
 
 static void tear_down(void)
@@ -40,7 +56,7 @@ static void tear_down(void)
 
 START_TEST(a_rank_that_started_fewer_collectives_lags)
 {
-    read_answer("lagging.json");
+    read_answers("lagging.json");
     ck_assert_uint_eq(r.n, 2);
     const struct ras_comm *c = &r.comms[0];
     ck_assert_uint_eq(c->size, 3);
@@ -55,18 +71,113 @@ START_TEST(a_rank_that_started_fewer_collectives_lags)
     ck_assert_int_eq(json_integer_value(json_object_get(lagging, "job_rank")), 9);
     ck_assert_int_eq(json_integer_value(json_object_get(lagging, "count")), 40);
     ck_assert_uint_eq(json_array_size(json_object_get(comm, "missing")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(json, "apart_ms")), 1000);
+    ck_assert_int_eq(json_integer_value(json_object_get(json, "count")), 2);
     json_decref(json);
+    const struct ras_sums sums = ras_report_count(&r);
+    ck_assert_uint_eq(sums.n_comms, 2);
+    ck_assert_uint_eq(sums.n_lagging, 1);
+    ck_assert_uint_eq(sums.n_missing + sums.n_errors, 0);
+}
+END_TEST
+
+START_TEST(after_one_report_a_rank_may_lag)
+{
+    read_answer("lagging.json");
+    ck_assert(ras_report_differs(&r));
+    ck_assert_uint_eq(ras_report_count(&r).n_lagging, 0);
+    print();
+    ck_assert_ptr_nonnull(
+        strstr(printed, "rank 9 (pid 4712) may lag: it has started 40 AllReduce, others 41\n"));
+    json_t *json = ras_report_json_make(&r);
+    json_t *comm = json_array_get(json_object_get(json, "communicators"), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(comm, "lagging")), 0);
+    ck_assert(json_is_null(json_object_get(json, "apart_ms")));
+    json_decref(json);
+    tear_down();
+    read_answer("equal.json");
+    ck_assert(!ras_report_differs(&r));
+}
+END_TEST
+
+/* What an earlier report had in place of the one in lagging.json. */
+static void expect_no_lag_after(void (*change)(struct ras_report *before))
+{
+    struct ras_report before;
+    read_answer("lagging.json");
+    before = r;
+    read_answer("lagging.json");
+    change(&before);
+    ras_report_compare(&r, &before, 1000);
+    ras_report_fini(&before);
+    ck_assert_uint_eq(ras_report_count(&r).n_lagging, 0);
+    print();
+    ck_assert_str_eq(printed,
+                     "NCCL 2.28.9: 2 communicators; no rank lags: they start collectives\n");
+    tear_down();
+}
+
+static void count_less(struct ras_report *before)
+{
+    before->comms[0].ranks[2].counts[0]--;
+}
+
+static void drop_comm(struct ras_report *before)
+{
+    strcpy(before->comms[0].hash, "another");
+}
+
+static void drop_rank(struct ras_report *before)
+{
+    before->comms[0].ranks[0].rank = 7;
+}
+
+static void silence_rank(struct ras_report *before)
+{
+    before->comms[0].ranks[0].is_missing = true;
+}
+
+static void drop_all(struct ras_report *before)
+{
+    ras_report_fini(before);
+}
+
+START_TEST(no_rank_lags_in_a_communicator_that_moves)
+{
+    expect_no_lag_after(count_less);
+    expect_no_lag_after(drop_comm);
+    expect_no_lag_after(drop_rank);
+    expect_no_lag_after(silence_rank);
+    expect_no_lag_after(drop_all);
+}
+END_TEST
+
+START_TEST(the_order_of_a_report_means_nothing)
+{
+    struct ras_report before;
+    read_answer("lagging.json");
+    before = r;
+    read_answer("lagging.json");
+    const struct ras_comm comm = before.comms[0];
+    const struct ras_rank rank = comm.ranks[0];
+    comm.ranks[0] = comm.ranks[2];
+    comm.ranks[2] = rank;
+    before.comms[0] = before.comms[1];
+    before.comms[1] = comm;
+    ras_report_compare(&r, &before, 1000);
+    ras_report_fini(&before);
+    ck_assert_uint_eq(ras_report_count(&r).n_lagging, 1);
 }
 END_TEST
 
 START_TEST(equal_counts_show_no_lagging_rank)
 {
-    read_answer("equal.json");
+    read_answers("equal.json");
     ck_assert_str_eq(printed,
                      "NCCL 2.29.2: 1 communicator; no rank lags: all have started the same "
                      "collectives, and may wait inside of one or outside of NCCL\n");
     tear_down();
-    read_answer("none.json");
+    read_answers("none.json");
     ck_assert_str_eq(printed, "NCCL 2.28.9: 0 communicators; no rank lags: all have started the "
                               "same collectives, none\n");
 }
@@ -74,7 +185,7 @@ END_TEST
 
 START_TEST(the_missing_comma_of_2_28_is_put_in)
 {
-    read_answer("missing-2.28.9.json");
+    read_answers("missing-2.28.9.json");
     ck_assert_str_eq(printed, "NCCL 2.28.9: 1 communicator\n"
                               "  communicator 0x5bd5f7fa3dd5ad2e of 3 ranks:\n"
                               "    rank 9 (pid 4712) does not answer\n");
@@ -83,7 +194,7 @@ END_TEST
 
 START_TEST(dead_ranks_errors_and_aborts_are_named)
 {
-    read_answer("missing-2.29.2.json");
+    read_answers("missing-2.29.2.json");
     ck_assert_str_eq(printed, "NCCL 2.29.2: 1 communicator\n"
                               "  communicator 0x5bd5f7fa3dd5ad2e of 3 ranks:\n"
                               "    rank 10 (pid 4713) has reported NCCL error 2, and aborts the "
@@ -167,6 +278,9 @@ TEST_SUITE(ras_report)
     TCase *tc = tcase_create("ras_report");
     tcase_add_checked_fixture(tc, NULL, tear_down);
     tcase_add_test(tc, a_rank_that_started_fewer_collectives_lags);
+    tcase_add_test(tc, after_one_report_a_rank_may_lag);
+    tcase_add_test(tc, no_rank_lags_in_a_communicator_that_moves);
+    tcase_add_test(tc, the_order_of_a_report_means_nothing);
     tcase_add_test(tc, equal_counts_show_no_lagging_rank);
     tcase_add_test(tc, the_missing_comma_of_2_28_is_put_in);
     tcase_add_test(tc, dead_ranks_errors_and_aborts_are_named);

@@ -1,4 +1,5 @@
 /* /metrics and the page of a running job, of a node that is made up. */
+#include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/reporting/live_page.h"
 #include "launcher/reporting/metrics.h"
@@ -120,6 +121,24 @@ START_TEST(steps_are_those_of_the_ranks_that_report_them)
 }
 END_TEST
 
+START_TEST(communicators_of_nccl_are_counted)
+{
+    struct ras_rank of_comm[3] = {{.rank = 0, .counts = {[4] = 41}},
+                                  {.rank = 1, .counts = {[4] = 40}, .async_error = 2},
+                                  {.rank = 2, .is_missing = true}};
+    struct ras_comm comm = {.size = 3, .n = 3, .ranks = of_comm};
+    const struct ras_report report = {.n = 1, .comms = &comm, .apart_ms = 1000};
+    print(print_metrics);
+    ASSERT_LACKS("ddprun_nccl");
+    status.nccl = &report;
+    print(print_metrics);
+    ASSERT_HAS("\nddprun_nccl_communicators 1\n");
+    ASSERT_HAS("\nddprun_nccl_lagging_ranks 1\n");
+    ASSERT_HAS("\nddprun_nccl_missing_ranks 1\n");
+    ASSERT_HAS("\nddprun_nccl_rank_errors 1\n");
+}
+END_TEST
+
 static struct live_failure failure;
 
 static void print_live(FILE *out)
@@ -173,6 +192,7 @@ TEST_SUITE(metrics)
     tcase_add_test(tc, seconds_have_their_cause);
     tcase_add_test(tc, what_is_not_known_has_no_line);
     tcase_add_test(tc, steps_are_those_of_the_ranks_that_report_them);
+    tcase_add_test(tc, communicators_of_nccl_are_counted);
     tcase_add_test(tc, the_live_page_escapes_what_ranks_write);
     tcase_add_test(tc, the_live_page_shows_no_tail_before_a_failure);
     tcase_add_test(tc, the_live_page_marks_a_slow_rank);
