@@ -30,6 +30,7 @@
 #define DDP_ENV_USE_AGENT_STORE           "TORCHELASTIC_USE_AGENT_STORE" /* "True" or "False" */
 #define DDP_ENV_ERROR_FILE                "TORCHELASTIC_ERROR_FILE"
 #define DDP_ENV_SIGNALS_TO_HANDLE         "TORCHELASTIC_SIGNALS_TO_HANDLE"
+#define DDP_ENV_TIMER_FILE                "TORCHELASTIC_TIMER_FILE" /* a pipe for torch's timers */
 #define DDP_ENV_NCCL_ASYNC_ERROR_HANDLING "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #define DDP_ENV_NCCL_RAS_ADDR             "NCCL_RAS_ADDR" /* NCCL's own; set on nodes with GPUs */
 #define DDP_ENV_OMP_NUM_THREADS           "OMP_NUM_THREADS"

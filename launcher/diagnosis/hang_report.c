@@ -135,6 +135,18 @@ static void add_silent(struct out *o, const struct hang_finding *f, struct rank_
         add_text(o, "; the last completed step is %llu", (unsigned long long)f->steps);
 }
 
+static void add_timer(struct out *o, const struct hang_finding *f, struct rank_numbers numbers)
+{
+    add_text(o, "a timer of rank %d", rank_number(numbers, f->rank));
+    if (f->timer[0] != '\0')
+        add_text(o, " ('%s')", f->timer);
+    add_text(o, " expired ");
+    add_time(o, f->late_ms);
+    add_text(o, " ago; it was set ");
+    add_time(o, f->still_ms);
+    add_text(o, " ago");
+}
+
 char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
                 char buf[HANG_TEXT_BYTES])
 {
@@ -150,6 +162,14 @@ char *hang_text(const struct hang_finding *f, struct rank_numbers numbers,
         break;
     case HANG_SILENT:
         add_silent(&o, f, numbers);
+        break;
+    case HANG_TIMER:
+        add_timer(&o, f, numbers);
+        break;
+    case HANG_ASLEEP:
+        add_text(&o, "rank %d has slept uninterruptibly in the kernel for ",
+                 rank_number(numbers, f->rank));
+        add_time(&o, f->still_ms);
         break;
     }
     const bool is_named = f->kind == HANG_MISSING || f->kind == HANG_NOT_JOINED;
@@ -176,17 +196,17 @@ static json_t *make_call(bool is_known, const struct rank_status_call *call)
 
 json_t *hang_json_make(const struct hang_finding *f, struct rank_numbers numbers)
 {
-    static const char *const kinds[] = {[HANG_MISSING] = "missing",
-                                        [HANG_NOT_JOINED] = "not_joined",
-                                        [HANG_ALL_WAIT] = "all_wait",
-                                        [HANG_SILENT] = "silent"};
+    static const char *const kinds[] = {
+        [HANG_MISSING] = "missing", [HANG_NOT_JOINED] = "not_joined", [HANG_ALL_WAIT] = "all_wait",
+        [HANG_SILENT] = "silent",   [HANG_TIMER] = "timer",           [HANG_ASLEEP] = "asleep"};
     json_t *waiting = json_array();
     for (int i = 0; i < f->n_waiting && i < HANG_NAMED; i++)
         json_array_append_new(waiting, json_integer(rank_number(numbers, f->waiting[i])));
-    return json_pack("{s:s,s:b,s:I,s:o,s:I,s:o,s:o}", "kind", kinds[f->kind], "stopped",
+    return json_pack("{s:s,s:b,s:I,s:o,s:I,s:o,s:o,s:o}", "kind", kinds[f->kind], "stopped",
                      f->is_stopped, "still_ms", (json_int_t)f->still_ms, "waiting", waiting,
                      "waiting_ms", (json_int_t)f->waiting_ms, "call",
-                     make_call(f->has_call, &f->call), "last", make_call(f->has_last, &f->last));
+                     make_call(f->has_call, &f->call), "last", make_call(f->has_last, &f->last),
+                     "timer", f->timer[0] != '\0' ? json_string(f->timer) : json_null());
 }
 
 /* --- what the kernel reports about a process --- */

@@ -162,6 +162,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->report,
         spec->failure_dump,
         spec->http_hosts,
+        spec->timer_file,
         spec->http,
         spec->signals_to_handle,
         spec->exports,

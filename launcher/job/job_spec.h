@@ -232,6 +232,9 @@ struct job_spec {
     uint64_t recovery_ms; /* REPLACES, SHRINKS: from a failure until all others have noticed it */
     uint64_t hang_timeout_ms;    /* a rank that does not move so long is ended; 0: never */
     bool hang_learns;            /* that is the longest; hang.h finds a shorter one */
+    uint64_t uninterruptible_ms; /* one that the kernel keeps asleep so long is ended; 0: never */
+    char *timer_file;            /* owned; torch's timers are served at this path, "": at one of
+                                  * ours; NULL: not served */
     int n_standby;               /* processes that wait for a rank that fails */
     bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
     uint32_t no_progress;        /* end after so many generations without a new step; 0: never */

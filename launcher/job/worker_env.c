@@ -180,6 +180,8 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
     set_variable(s, DDP_ENV_SIGNALS_TO_HANDLE, spec->signals_to_handle);
     set_variable(s, DDP_ENV_NCCL_ASYNC_ERROR_HANDLING, "1")->is_default = true;
     set_ras_address(s, place->ras_port);
+    if (place->timer_file != NULL)
+        set_variable(s, DDP_ENV_TIMER_FILE, place->timer_file);
     if (spec->omp_threads > 0)
         set_number_variable(s, DDP_ENV_OMP_NUM_THREADS, spec->omp_threads)->is_default =
             !spec->omp_asked;

@@ -5,6 +5,7 @@
 #include "launcher/diagnosis/ras_query.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
 #include "launcher/supervisor/hang.h"
 #include "launcher/torch/torch_hook.h"
@@ -17,6 +18,7 @@
 #include "common/error.h"
 #include "common/process.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +26,21 @@
 #include <time.h>
 
 enum {
-    LINES = 16,       /* of a finding: ranks that are described one by one */
-    STACK_LINES = 48, /* of the stack of the one that hangs */
+    LINES = 16, /* of a finding: ranks that are described one by one */
     TORCH_EVERY_MS = 10000,
+    LOOK_MS = 1000, /* without a timeout */
+};
+
+struct sleep {         /* of a rank, in which the kernel does not let it be woken */
+    uint64_t since_ms; /* CO_NEVER_MS: it was not so at the last look */
+    uint64_t cpu_ms;   /* that it had used then */
 };
 
 struct node_hang {
     const struct node_view *n;
     uv_timer_t timer;
-    struct hang *hang;
+    struct hang *hang;         /* NULL: without --hang-timeout */
+    struct sleep *sleeps;      /* by rank; owned */
     struct hang_look *looks;   /* by rank; owned */
     struct hang_proc *procs;   /* as above */
     struct torch_watch *torch; /* owned; the last collectives of ranks, if torch reports them */
@@ -43,6 +51,7 @@ struct node_hang {
     struct hang_finding finding; /* the last one */
     pid_t pid;                   /* the process that it is about; 0: no rank */
     uint32_t found_in;           /* its generation */
+    int signal;                  /* the first one that it gets */
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
     bool is_told;                /* the finding */
     uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
@@ -57,12 +66,22 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* What reads and writes files is often found so, but uses a CPU between two looks. */
+static void note_sleep(struct sleep *s, const struct co_process *p, uint64_t now_ms)
+{
+    if (p->state != 'D')
+        s->since_ms = CO_NEVER_MS;
+    else if (s->since_ms == CO_NEVER_MS || s->cpu_ms != p->cpu_ms)
+        s->since_ms = now_ms;
+    s->cpu_ms = p->cpu_ms;
+}
+
 /* A collective of torch is movement as output is. */
-static void look_at(const struct node_hang *w, int rank, struct hang_look *ret)
+static void look_at(const struct node_hang *w, int rank, uint64_t now_ms, struct hang_look *ret)
 {
     const struct node_view *n = w->n;
     const struct supervisor_rank *r = supervisor_get_rank(n->supervisor, rank);
-    struct co_process process;
+    struct co_process process = {0};
     *ret = (struct hang_look){
         .runs = r->phase == RANK_RUNS,
         .output_ms = later(output_rank_ms(n->output, rank), torch_watch_moved_ms(w->torch, rank)),
@@ -71,6 +90,7 @@ static void look_at(const struct node_hang *w, int rank, struct hang_look *ret)
         ret->is_runnable = process.state == 'R';
         ret->cpu_ms = process.cpu_ms;
     }
+    note_sleep(&w->sleeps[rank], &process, now_ms);
     ret->has_page = generation_read_progress(n->gen, rank, &ret->progress, &ret->digest);
 }
 
@@ -129,7 +149,7 @@ static void print_rank(FILE *out, const struct node_hang *w, int rank)
     fprintf(out, "  rank %d: pid %d, %s", rank_number(node_numbers(w->n), rank),
             (int)supervisor_get_rank(w->n->supervisor, rank)->pid,
             hang_proc_text(&w->procs[rank], text, sizeof text));
-    const int cpu_percent = hang_cpu_percent(w->hang, rank);
+    const int cpu_percent = w->hang != NULL ? hang_cpu_percent(w->hang, rank) : -1;
     if (cpu_percent >= 0)
         fprintf(out, ", uses %d%% of a CPU", cpu_percent);
     const struct progress *p = &look->progress;
@@ -177,94 +197,14 @@ static void tell_finding(struct node_hang *w)
 
 /* --- ending it -------------------------------------------------------------------------------- */
 
-/* After "|", as the last lines of a rank's stderr are. */
-static void print_lines(FILE *out, const char *line)
-{
-    for (int i = 0; i < STACK_LINES && *line != '\0'; i++) {
-        const size_t n = strcspn(line, "\n");
-        fprintf(out, "    | %.*s\n", (int)n, line);
-        line += n + (line[n] == '\n');
-    }
-    if (*line != '\0')
-        fprintf(out, "    | ...\n");
-}
-
-/* Its frames, else the kernel's stack (only root can read it), else why it has no frames. */
-static void tell_stack(const struct node_hang *w, const struct stack *stack)
-{
-    char *text = NULL;
-    size_t size = 0;
-    const char *note = stack->note;
-    const char *lines = stack->text != NULL ? stack->text : stack->where.kernel;
-    if (*lines == '\0' && *note == '\0')
-        return;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return;
-    fprintf(out, "  where rank %d is%s%s%s%s:\n", stack->rank,
-            stack->text == NULL && *lines != '\0' ? " in the kernel" : "",
-            *note != '\0' ? " (" : "", note, *note != '\0' ? ")" : "");
-    print_lines(out, *lines != '\0' ? lines : "no stack available");
-    if (fclose(out) == 0)
-        output_report(w->n->output, text);
-    free(text);
-}
-
-/* The one that hangs first; then those that have answered. */
-static void tell_stacks(const struct node_hang *w, const struct stack *list, int n)
-{
-    const int hung = rank_number(node_numbers(w->n), w->finding.rank);
-    int n_told = 0;
-    for (int i = 0; i < n; i++)
-        if (list[i].rank == hung)
-            tell_stack(w, &list[i]);
-    for (int i = 0; i < n && n_told < LINES; i++)
-        if (list[i].rank != hung && list[i].text != NULL) {
-            tell_stack(w, &list[i]);
-            n_told++;
-        }
-}
-
-/* By torch's calls. */
-static void tell_missing(const struct node_hang *w, const struct stack *list, int n)
-{
-    char *text = NULL, line[512];
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return;
-    stack_print_missing_in_torch(list, n, out);
-    if (fclose(out) == 0)
-        for (const char *at = text; *at != '\0'; at += strcspn(at, "\n") + 1) {
-            snprintf(line, sizeof line, "  %.*s\n", (int)strcspn(at, "\n"), at);
-            output_report(w->n->output, line);
-        }
-    free(text);
-}
-
-static void tell_dumps(const struct node_hang *w, const struct flights *flights,
-                       const struct ras_query *ras)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out == NULL)
-        return;
-    ras_query_print(ras, out);
-    flight_recorder_print(flights, out);
-    if (fclose(out) == 0 && size > 0)
-        output_report(w->n->output, text);
-    free(text);
-}
-
 /* A signal that can be caught shows where it hangs: a core dump, Python's faulthandler. A stopped
  * process receives only SIGKILL. */
 static void end_rank(struct node_hang *w, uint64_t now_ms)
 {
     const struct node_view *n = w->n;
-    const bool is_stopped = w->finding.is_stopped;
-    spawner_signal_one(n->spawner, is_stopped ? SPAWNER_GROUP : SPAWNER_MAIN, w->finding.rank,
-                       is_stopped ? SIGKILL : SIGABRT);
+    const int sig = w->finding.is_stopped ? SIGKILL : w->signal;
+    spawner_signal_one(n->spawner, sig == SIGKILL ? SPAWNER_GROUP : SPAWNER_MAIN, w->finding.rank,
+                       sig);
     w->kill_at_ms = now_ms + n->spec->failure_grace_ms;
     w->give_up_at_ms = CO_NEVER_MS;
 }
@@ -318,9 +258,7 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         find_by_torch(w, list, n);
         tell_finding(w);
     }
-    tell_missing(w, list, n);
-    tell_stacks(w, list, n);
-    tell_dumps(w, flights, ras);
+    node_stacks_tell(w->n, rank_number(node_numbers(w->n), w->finding.rank), list, n, flights, ras);
     node_dump_take(w->n, list, n, flights, ras);
     end_rank(w, co_now_ms());
 }
@@ -349,14 +287,14 @@ static void begin_end(struct node_hang *w, uint64_t now_ms)
 
 static void tell_kill(const struct node_hang *w)
 {
-    char state[HANG_PLACE_BYTES + 64], text[sizeof state + 128];
+    char state[HANG_PLACE_BYTES + 64], name[REPORT_SIGNAL_BYTES], text[sizeof state + 160];
     struct hang_proc process;
     hang_proc_read(w->pid, &process);
     snprintf(text, sizeof text,
-             "ddprun: warning: rank %d did not end within %.1f s of SIGABRT, it %s: ddprun kills "
-             "it\n",
+             "ddprun: warning: rank %d did not end within %.1f s of %s, it %s: ddprun kills it\n",
              rank_number(node_numbers(w->n), w->finding.rank),
              (double)w->n->spec->failure_grace_ms / 1000,
+             report_signal(w->signal, name, sizeof name),
              hang_proc_text(&process, state, sizeof state));
     output_report(w->n->output, text);
 }
@@ -390,7 +328,7 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
         give_up(w);
     if (now_ms < w->kill_at_ms)
         return;
-    if (!w->finding.is_stopped)
+    if (!w->finding.is_stopped && w->signal != SIGKILL)
         tell_kill(w);
     spawner_signal_one(w->n->spawner, SPAWNER_GROUP, w->finding.rank, SIGKILL);
     w->kill_at_ms = CO_NEVER_MS;
@@ -398,18 +336,12 @@ static void hasten_end(struct node_hang *w, uint64_t now_ms)
     w->give_up_at_ms = now_ms + SUPERVISOR_KILL_MS;
 }
 
-static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
+/* The finding is known. */
+static void begin(struct node_hang *w, int sig, uint64_t now_ms)
 {
-    for (int i = 0; i < w->n->spec->n_local; i++)
-        look_at(w, i, &w->looks[i]);
-    ask_torch(w, now_ms);
-    if (!hang_note(w->hang, w->looks, now_ms))
-        return;
-    look_closer(w);
-    if (!hang_blame(w->hang, w->looks, now_ms, &w->finding))
-        return;
     w->pid = supervisor_get_rank(w->n->supervisor, w->finding.rank)->pid;
     w->found_in = w->generation;
+    w->signal = sig;
     node_goodput_note_hang(w->n, now_ms - w->finding.still_ms);
     w->is_told = false;
     if (w->finding.kind != HANG_SILENT || w->n->torch_hook->archive == NULL) /* or torch is asked */
@@ -417,23 +349,72 @@ static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
     begin_end(w, now_ms);
 }
 
+/* returns whether the kernel keeps a rank asleep for too long */
+static bool find_asleep(const struct node_hang *w, uint64_t now_ms, struct hang_finding *ret)
+{
+    const uint64_t limit_ms = w->n->spec->uninterruptible_ms;
+    for (int i = 0; limit_ms > 0 && i < w->n->spec->n_local; i++) {
+        const uint64_t since_ms = w->sleeps[i].since_ms;
+        if (!w->looks[i].runs || since_ms == CO_NEVER_MS || now_ms - since_ms < limit_ms)
+            continue;
+        *ret = (struct hang_finding){.kind = HANG_ASLEEP, .rank = i, .still_ms = now_ms - since_ms};
+        return true;
+    }
+    return false;
+}
+
+static void look_at_all(struct node_hang *w, uint64_t now_ms)
+{
+    for (int i = 0; i < w->n->spec->n_local; i++)
+        look_at(w, i, now_ms, &w->looks[i]);
+}
+
+static void look_at_ranks(struct node_hang *w, uint64_t now_ms)
+{
+    look_at_all(w, now_ms);
+    if (find_asleep(w, now_ms, &w->finding)) {
+        look_closer(w);
+        begin(w, SIGABRT, now_ms);
+        return;
+    }
+    if (w->hang == NULL)
+        return;
+    ask_torch(w, now_ms);
+    if (!hang_note(w->hang, w->looks, now_ms))
+        return;
+    look_closer(w);
+    if (hang_blame(w->hang, w->looks, now_ms, &w->finding))
+        begin(w, SIGABRT, now_ms);
+}
+
+/* returns whether ranks can be looked at */
+static bool enter(struct node_hang *w, uint64_t now_ms)
+{
+    const struct supervisor *s = w->n->supervisor;
+    const bool was_on = w->is_on && w->generation == supervisor_generation(s);
+    w->is_on = supervisor_get_state(s) == SUPERVISOR_RUNNING;
+    if (!w->is_on || was_on)
+        return w->is_on;
+    w->generation = supervisor_generation(s);
+    if (w->hang != NULL)
+        hang_renew(w->hang, w->n->start->place.n_nodes > 1, now_ms);
+    torch_watch_renew(w->torch);
+    for (int i = 0; i < w->n->spec->n_local; i++)
+        w->sleeps[i].since_ms = CO_NEVER_MS;
+    w->since_ms = now_ms;
+    return true;
+}
+
+static bool is_busy(const struct node_hang *w)
+{
+    return w->stacks != NULL || node_dump_is_busy(w->n);
+}
+
 static void on_time(uv_timer_t *timer)
 {
     struct node_hang *w = timer->data;
-    const struct supervisor *s = w->n->supervisor;
     const uint64_t now_ms = co_now_ms();
-    if (supervisor_get_state(s) != SUPERVISOR_RUNNING) {
-        w->is_on = false;
-        return;
-    }
-    if (!w->is_on || w->generation != supervisor_generation(s)) {
-        hang_renew(w->hang, w->n->start->place.n_nodes > 1, now_ms);
-        torch_watch_renew(w->torch);
-        w->since_ms = now_ms;
-    }
-    w->is_on = true;
-    w->generation = supervisor_generation(s);
-    if (w->stacks != NULL || node_dump_is_busy(w->n))
+    if (!enter(w, now_ms) || is_busy(w))
         return;
     if (is_ending(w))
         hasten_end(w, now_ms);
@@ -441,36 +422,73 @@ static void on_time(uv_timer_t *timer)
         look_at_ranks(w, now_ms);
 }
 
+bool node_hang_end(const struct node_view *n, const struct hang_finding *f, int sig)
+{
+    struct node_hang *w = n->parts->hang;
+    const uint64_t now_ms = co_now_ms();
+    if (w == NULL || !enter(w, now_ms) || is_busy(w) || is_ending(w))
+        return false;
+    w->finding = *f;
+    look_at_all(w, now_ms);
+    look_closer(w);
+    begin(w, sig, now_ms);
+    return true;
+}
+
 /* --- the whole -------------------------------------------------------------------------------- */
 
 static void destroy(struct node_hang *w)
 {
+    if (w == NULL)
+        return;
     hang_destroy(w->hang);
     torch_watch_destroy(w->torch);
     free(w->looks);
     free(w->procs);
+    free(w->sleeps);
     free(w);
+}
+
+/* How often to look; 0: not at all. */
+static uint64_t find_interval_ms(const struct job_spec *spec)
+{
+    const bool has_others = spec->uninterruptible_ms > 0 || spec->timer_file != NULL;
+    const uint64_t hang_ms =
+        spec->hang_timeout_ms > 0 ? hang_interval_ms(spec->hang_timeout_ms) : 0;
+    return has_others && (hang_ms == 0 || hang_ms > LOOK_MS) ? LOOK_MS : hang_ms;
+}
+
+static int create(const struct node_view *n, struct node_hang **ret)
+{
+    const size_t n_ranks = (size_t)n->spec->n_local;
+    const uint64_t timeout_ms = n->spec->hang_timeout_ms;
+    struct node_hang *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return -ENOMEM;
+    w->n = n;
+    w->hang =
+        timeout_ms > 0 ? hang_create(n->spec->n_local, timeout_ms, n->spec->hang_learns) : NULL;
+    w->torch = torch_watch_create(n->spec->n_local);
+    w->looks = calloc(n_ranks, sizeof *w->looks);
+    w->procs = calloc(n_ranks, sizeof *w->procs);
+    w->sleeps = calloc(n_ranks, sizeof *w->sleeps);
+    *ret = w;
+    return (timeout_ms > 0 && w->hang == NULL) || w->torch == NULL || w->looks == NULL ||
+                   w->procs == NULL || w->sleeps == NULL
+               ? -ENOMEM
+               : 0;
 }
 
 static int hang_open(const struct node_view *n, struct co_error *err)
 {
-    const size_t n_ranks = (size_t)n->spec->n_local;
-    const uint64_t timeout_ms = n->spec->hang_timeout_ms;
-    if (timeout_ms == 0)
+    const uint64_t interval_ms = find_interval_ms(n->spec);
+    struct node_hang *w = NULL;
+    if (interval_ms == 0)
         return 0;
-    struct node_hang *w = calloc(1, sizeof *w);
-    if (w == NULL)
-        return co_fail(err, -ENOMEM, "out of memory");
-    w->n = n;
-    w->hang = hang_create(n->spec->n_local, timeout_ms, n->spec->hang_learns);
-    w->torch = torch_watch_create(n->spec->n_local);
-    w->looks = calloc(n_ranks, sizeof *w->looks);
-    w->procs = calloc(n_ranks, sizeof *w->procs);
-    if (w->hang == NULL || w->torch == NULL || w->looks == NULL || w->procs == NULL) {
+    if (create(n, &w) < 0) {
         destroy(w);
         return co_fail(err, -ENOMEM, "out of memory");
     }
-    const uint64_t interval_ms = hang_interval_ms(timeout_ms);
     uv_timer_init(n->loop, &w->timer);
     w->timer.data = w;
     uv_timer_start(&w->timer, on_time, interval_ms, interval_ms);

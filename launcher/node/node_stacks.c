@@ -2,6 +2,7 @@
 
 #include "launcher/diagnosis/flight_recorder.h"
 #include "launcher/diagnosis/ras_query.h"
+#include "launcher/diagnosis/stack.h"
 #include "launcher/diagnosis/stacks.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/stdio/log_files.h"
@@ -216,4 +217,92 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
         ras_query_destroy(all.ras);
     }
     return rc;
+}
+
+/* --- In a message --- */
+
+enum {
+    TOLD_STACKS = 16,
+    STACK_LINES = 48, /* of each */
+};
+
+/* After "|", as the last lines of a rank's stderr are. */
+static void print_lines(FILE *out, const char *line)
+{
+    for (int i = 0; i < STACK_LINES && *line != '\0'; i++) {
+        const size_t n = strcspn(line, "\n");
+        fprintf(out, "    | %.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    if (*line != '\0')
+        fprintf(out, "    | ...\n");
+}
+
+/* Its frames, else the kernel's stack (only root can read it), else why it has no frames. */
+static void tell_stack(const struct node_view *n, const struct stack *stack)
+{
+    char *text = NULL;
+    size_t size = 0;
+    const char *note = stack->note;
+    const char *lines = stack->text != NULL ? stack->text : stack->where.kernel;
+    if (*lines == '\0' && *note == '\0')
+        return;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    fprintf(out, "  where rank %d is%s%s%s%s:\n", stack->rank,
+            stack->text == NULL && *lines != '\0' ? " in the kernel" : "",
+            *note != '\0' ? " (" : "", note, *note != '\0' ? ")" : "");
+    print_lines(out, *lines != '\0' ? lines : "no stack available");
+    if (fclose(out) == 0)
+        output_report(n->output, text);
+    free(text);
+}
+
+/* By torch's calls. */
+static void tell_missing(const struct node_view *v, const struct stack *list, int n)
+{
+    char *text = NULL, line[512];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    stack_print_missing_in_torch(list, n, out);
+    if (fclose(out) == 0)
+        for (const char *at = text; *at != '\0'; at += strcspn(at, "\n") + 1) {
+            snprintf(line, sizeof line, "  %.*s\n", (int)strcspn(at, "\n"), at);
+            output_report(v->output, line);
+        }
+    free(text);
+}
+
+static void tell_dumps(const struct node_view *v, const struct flights *flights,
+                       const struct ras_query *ras)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return;
+    ras_query_print(ras, out);
+    flight_recorder_print(flights, out);
+    if (fclose(out) == 0 && size > 0)
+        output_report(v->output, text);
+    free(text);
+}
+
+void node_stacks_tell(const struct node_view *v, int first, const struct stack *list, int n,
+                      const struct flights *flights, const struct ras_query *ras)
+{
+    int n_told = 0;
+    tell_missing(v, list, n);
+    for (int i = 0; i < n; i++)
+        if (list[i].rank == first)
+            tell_stack(v, &list[i]);
+    for (int i = 0; i < n && n_told < TOLD_STACKS; i++)
+        if (list[i].rank != first && list[i].text != NULL) {
+            tell_stack(v, &list[i]);
+            n_told++;
+        }
+    tell_dumps(v, flights, ras);
 }

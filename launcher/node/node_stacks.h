@@ -30,6 +30,11 @@ struct node_stacks_opts { /* the rest as in stacks.h */
 int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *opts,
                       struct stacks **ret, struct co_error *err);
 
+/* Print what was found: which rank torch finds missing, where `first` is, where some others are
+ * that have answered, and what torch and NCCL reported. */
+void node_stacks_tell(const struct node_view *v, int first, const struct stack *list, int n,
+                      const struct flights *flights, const struct ras_query *ras);
+
 /* The sockets of torch's worker servers, by local rank; NULL where a rank has none.
  *
  * returns   a list to free(), with its strings; NULL: out of memory */

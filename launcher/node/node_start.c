@@ -83,6 +83,7 @@ static int take_place(struct node *n)
     if (n->ras_port == 0) /* ranks that outlive a generation keep it */
         n->ras_port = find_ras_port(n);
     n->start.place.ras_port = n->ras_port;
+    n->start.place.timer_file = n->parts.timer_file;
     n->start.first_rank = 0;
     node_roster_fill_place(n->parts.roster, &n->start.place, &n->start.first_rank);
     n->io.first_rank = n->start.first_rank;

@@ -70,6 +70,8 @@ struct node_parts {
     struct node_leave *leave;
     struct node_standby *standby;
     struct node_status *status;
+    struct node_timers *timers;
+    const char *timer_file; /* of node_timers; NULL: not served */
     struct node_pace *pace;
     struct node_pmi *pmi;
     struct node_ras *ras;

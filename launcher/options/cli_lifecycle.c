@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/parse.h"
 
+#include <ddp/env.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -23,6 +24,7 @@ enum {
     FAILURE_GRACE_MS = 5000,
     RECOVERY_MS = 60000,
     HANG_MOST_MS = 1800000, /* of --hang-timeout auto */
+    SLEEP_MOST_S = 1000000,
     RESTARTS_MAX = 1000000,
     STANDBY_MAX = 64
 };
@@ -283,6 +285,31 @@ static int set_hang_timeout(const struct draft *d, struct job_spec *spec, struct
     return 0;
 }
 
+/* A number of seconds, as torchrun reads it: 0 and less are none. */
+static int set_uninterruptible(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    static const char name[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+    const char *value = host_env_get(d->world, name);
+    char *end;
+    if (value == NULL)
+        return 0;
+    const double s = strtod(value, &end);
+    if (end == value || *end != '\0' || !isfinite(s) || s > SLEEP_MOST_S)
+        return co_fail(err, -EINVAL, "invalid value '%.100s' for %s: expected seconds, at most %d",
+                       value, name, SLEEP_MOST_S);
+    spec->uninterruptible_ms = s > 0 ? (uint64_t)ceil(s * 1000) : 0;
+    return 0;
+}
+
+static int set_timer_file(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const char *is_on = host_env_get(d->world, "TORCHELASTIC_ENABLE_FILE_TIMER");
+    const char *path = host_env_get(d->world, DDP_ENV_TIMER_FILE);
+    if (is_on == NULL || strcmp(is_on, "1") != 0)
+        return 0;
+    return cli_copy(path != NULL ? path : "", &spec->timer_file, err);
+}
+
 /* A job that may fail once only ends at its first failure anyway. */
 static int set_no_progress(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
@@ -323,6 +350,8 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         ?: set_failures(d, spec, err)
         ?: set_no_progress(d, spec, err)
         ?: set_hang_timeout(d, spec, err)
+        ?: set_uninterruptible(d, spec, err)
+        ?: set_timer_file(d, spec, err)
         ?: set_standby(d, spec, err)
         ?: set_exclusion(d, spec, err)
         ?: set_no_restart_on(d, spec, err)

@@ -49,6 +49,9 @@ enum hang_kind {
     HANG_NOT_JOINED, /* others have joined, it has not */
     HANG_ALL_WAIT,   /* all of them wait; this one most likely for none of them */
     HANG_SILENT,     /* nothing moves; no rank reports what it waits for */
+    /* found by the caller, which fills rank, still_ms, and: */
+    HANG_TIMER,  /* a timer of the rank has expired: timer, late_ms; still_ms: since it was set */
+    HANG_ASLEEP, /* the kernel lets it sleep uninterruptibly */
 };
 
 enum hang_odd {
@@ -59,7 +62,8 @@ enum hang_odd {
                     caller */
 };
 
-#define HANG_NAMED 16
+#define HANG_NAMED       16
+#define HANG_TIMER_BYTES 64
 
 struct hang_finding {
     enum hang_kind kind;
@@ -74,6 +78,8 @@ struct hang_finding {
     int n_waiting;     /* others, of which the first HANG_NAMED are listed */
     int waiting[HANG_NAMED];
     uint64_t waiting_ms;          /* the longest of them */
+    char timer[HANG_TIMER_BYTES]; /* TIMER: its name, without control characters; "": none */
+    uint64_t late_ms;             /* TIMER: since it expired */
     bool has_call, has_last;      /* whether there is such a one: */
     struct rank_status_call call; /* in which most of the others wait */
     struct rank_status_call

@@ -222,6 +222,15 @@ def rank_that_hangs_at_a_step_is_named(program, version, python, env, folder):
     require(err, r"(?s)where rank 1 is:.*in read_a_batch_from_a_dead_disk.*where rank 0 is:.*in all_reduce.*where rank 2 is:.*in all_reduce", "stderr")
 
 
+def rank_whose_timer_expires_is_ended(program, version, python, env, folder):
+    """By torch's own client; where the rank was, its worker server reports, or nothing does."""
+    _, err = run([program, "-n", "2", script("timers.py")], {**env, "TORCHELASTIC_ENABLE_FILE_TIMER": "1"}, expect=(137,))
+    require(err, r"(?m)^ddprun: warning: rank 1 hangs: a timer of rank 1 \('step 1'\) expired \d+\.\d s ago; it was set \d+\.\d s ago$", "stderr")
+    require(err, r"(?m)^ddprun: error: rank 1 failed: killed by SIGKILL", "stderr")
+    if version == NEWEST:
+        require(err, r"(?s)where rank 1 is:.*in read_a_batch_from_a_dead_disk", "stderr")
+
+
 @contextlib.contextmanager
 def job_that_hangs(program, env, folder, name, *words):
     """ddprun on two ranks that report when they have connected. Yields its run id."""

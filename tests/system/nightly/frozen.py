@@ -39,9 +39,9 @@ class Frozen(unittest.TestCase):
     def unmount(self):
         await_true(lambda: subprocess.run(["umount", self.mount], capture_output=True, check=False).returncode == 0)
 
-    def end(self, *words, by_signal=None):
+    def end(self, *words, by_signal=None, env=None):
         """A job whose rank 1 hangs in the file system; it is thawed when ddprun has ended, and the rank with it."""
-        with Job("-n", "3", "--shutdown-timeout", "1s", *words, "sh", "-c", SCRIPT, env={"MOUNT": self.mount, "FROZEN": self.frozen}) as job:
+        with Job("-n", "3", "--shutdown-timeout", "1s", *words, "sh", "-c", SCRIPT, env={"MOUNT": self.mount, "FROZEN": self.frozen, **(env or {})}) as job:
             job.hear(3)
             subprocess.run(["fsfreeze", "-f", self.mount], check=True)
             try:
@@ -71,6 +71,12 @@ class Frozen(unittest.TestCase):
         self.assertNotEqual(code, 0, err)
         self.assertRegex(err, r"(?m)^ddprun: warning: rank 1 did not end within 10 s of SIGKILL, it sleeps and cannot be woken.*: ddprun no longer waits for it$")
         self.assertNotIn("; restart 1", err)  # this node is of no use to the job
+        self.check_name(err)
+
+    def test_torchruns_limit_of_sleep_ends_the_job(self):
+        code, err = self.end(env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "2"})
+        self.assertNotEqual(code, 0, err)
+        self.assertRegex(err, r"(?m)^ddprun: warning: rank 1 hangs: rank 1 has slept uninterruptibly in the kernel for \d")
         self.check_name(err)
 
 

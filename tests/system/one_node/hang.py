@@ -118,6 +118,68 @@ class NcclRas(unittest.TestCase):
             self.assertIn(f"NCCL's RAS: {server.address} belongs to another job", ctl(job, "stack", "-n", "all")[1])
 
 
+class Timers(unittest.TestCase):
+    """The lines are those of torch's FileTimerClient."""
+
+    SET = r"""
+    set_timer() { # PID SCOPE SECONDS SIGNAL
+        echo "{\"version\": 1, \"pid\": $1, \"scope_id\": \"$2\", \"expiration_time\": $3, \"signal\": $4}" >$TORCHELASTIC_TIMER_FILE
+    }
+    now() { date +%s; }
+    """
+    ON = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+
+    def test_a_rank_whose_timer_expires_is_reported_and_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, report = os.path.join(folder, "events"), os.path.join(folder, "report")
+            script = self.SET + 'set_timer $$ "step 0" $(($(now) + 3600)) 9; set_timer $$ "step 0" -1 0; ' \
+                                'test $RANK = 0 || set_timer $$ "step 1" $(now) 9; exec sleep 1000'
+            code, _, err = run("-n", "2", "--events", path, "--report", report, "sh", "-c", script, env=self.ON)
+            hangs = [event for event in map(json.loads, read(path).splitlines()) if event["ev"] == "hang"]
+            cause = json.loads(read(report))["root_cause"]
+        self.assertEqual(code, 128 + signal.SIGKILL, err)
+        self.assertRegex(err, r"(?m)^ddprun: warning: rank 1 hangs: a timer of rank 1 \('step 1'\) expired \d+(\.\d)? s ago; it was set ")
+        self.assertRegex(err, r"(?m)^  rank 1: pid \d+, sleeps ")
+        self.assertRegex(err, r"(?m)^ddprun: error: rank 1 failed: killed by SIGKILL")
+        self.assertEqual([(hang["rank"], hang["kind"], hang["timer"]) for hang in hangs], [(1, "timer", "step 1")])
+        self.assertEqual((cause["rank"], cause["hang"]["kind"]), (1, "timer"))
+
+    def test_each_generation_has_the_pipe(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "timers")
+            os.mkfifo(pipe)  # that of an earlier job
+            script = self.SET + f'test $TORCHELASTIC_TIMER_FILE = {pipe} || exit 3; test $TORCHELASTIC_RESTART_COUNT = 2 && exit 0; ' \
+                                'set_timer $$ a $(now) 15; exec sleep 1000'
+            code, _, err = run("-n", "1", "--max-restarts", "2", "sh", "-c", script, env={**self.ON, "TORCHELASTIC_TIMER_FILE": pipe})
+            self.assertEqual((code, os.path.exists(pipe)), (0, False), err)
+        self.assertEqual(err.count("hangs: a timer of rank 0 ('a') expired"), 2, err)
+
+    def test_another_process_of_a_rank_is_ended_alone(self):
+        script = self.SET + 'sleep 1000 & set_timer $! b $(now) 15; wait $!; test $? = 143 && exit 7'
+        code, _, err = run("-n", "1", "sh", "-c", script, env=self.ON)
+        self.assertEqual(code, 7, err)
+        self.assertRegex(err, r"(?m)^ddprun: warning: a timer of process \d+ of rank 0 \('b'\) expired: ddprun ends the process$")
+
+    def test_other_processes_and_other_lines_are_ignored(self):
+        script = self.SET + f'set_timer {os.getpid()} c $(now) 9; echo "{{}}" >$TORCHELASTIC_TIMER_FILE; echo x >$TORCHELASTIC_TIMER_FILE; ' \
+                            'set_timer $$ d $(now) 0; set_timer $$ e $(now) 9; exec sleep 1000'
+        code, _, err = run("-n", "1", "sh", "-c", script, env=self.ON)
+        self.assertEqual(code, 128 + signal.SIGKILL, err)
+        self.assertEqual(err.count("a line in the pipe of TORCHELASTIC_TIMER_FILE is ignored: expected one of torch's FileTimerClient"), 1, err)
+        self.assertRegex(err, r"(?m)^ddprun: warning: a timer of process \d+ of rank 0 \('d'\) expired$")
+
+    def test_a_file_is_not_replaced(self):
+        with tempfile.NamedTemporaryFile() as file:
+            code, _, err = run("-n", "1", "true", env={**self.ON, "TORCHELASTIC_TIMER_FILE": file.name})
+            self.assertTrue(os.path.exists(file.name))
+        self.assertNotEqual(code, 0)
+        self.assertIn(f"cannot make the pipe '{file.name}' of TORCHELASTIC_TIMER_FILE: File exists", err)
+
+    def test_the_pipe_is_made_on_request_only(self):
+        code, out, _ = run("-n", "1", "sh", "-c", "echo ${TORCHELASTIC_TIMER_FILE-none}")
+        self.assertEqual((code, out), (0, "none\n"))
+
+
 class Libddp(unittest.TestCase):
     def hang(self, way, *words, n=3):
         with tempfile.TemporaryDirectory() as folder:

@@ -125,6 +125,27 @@ START_TEST(the_longest_text_fits)
 }
 END_TEST
 
+START_TEST(timers_and_uninterruptible_sleep_have_texts)
+{
+    struct hang_finding f = {
+        .kind = HANG_TIMER, .rank = 1, .timer = "step 1", .still_ms = 61200, .late_ms = 150};
+    ck_assert_str_eq(text_of(&f),
+                     "a timer of rank 1 ('step 1') expired 0.1 s ago; it was set 61 s ago");
+    json_t *json = hang_json_make(&f, (struct rank_numbers){0});
+    ck_assert_str_eq(json_string_value(json_object_get(json, "kind")), "timer");
+    ck_assert_str_eq(json_string_value(json_object_get(json, "timer")), "step 1");
+    json_decref(json);
+    f.timer[0] = '\0';
+    ck_assert_str_eq(text_of(&f), "a timer of rank 1 expired 0.1 s ago; it was set 61 s ago");
+    f = (struct hang_finding){.kind = HANG_ASLEEP, .rank = 2, .still_ms = 30000};
+    ck_assert_str_eq(text_of(&f), "rank 2 has slept uninterruptibly in the kernel for 30 s");
+    json = hang_json_make(&f, (struct rank_numbers){0});
+    ck_assert_str_eq(json_string_value(json_object_get(json, "kind")), "asleep");
+    ck_assert(json_is_null(json_object_get(json, "timer")));
+    json_decref(json);
+}
+END_TEST
+
 START_TEST(the_json_has_the_same_content)
 {
     struct hang_finding f = missing();
@@ -167,6 +188,7 @@ TEST_SUITE(hang_report)
     tcase_add_test(tc, the_other_kinds_of_hangs_have_texts);
     tcase_add_test(tc, a_call_is_described_with_its_size_and_group);
     tcase_add_test(tc, the_longest_text_fits);
+    tcase_add_test(tc, timers_and_uninterruptible_sleep_have_texts);
     tcase_add_test(tc, the_json_has_the_same_content);
     tcase_add_test(tc, the_state_of_this_process_is_running);
     suite_add_tcase(suite, tc);

@@ -179,6 +179,17 @@ START_TEST(nccls_ras_has_an_address_on_request)
 }
 END_TEST
 
+START_TEST(a_worker_may_set_timers)
+{
+    ck_assert_int_eq(count(MAKE("TORCHELASTIC_TIMER_FILE=a"), "TORCHELASTIC_TIMER_FILE=a\n"), 1);
+    place.timer_file = "/run/timers";
+    const char *text = MAKE("TORCHELASTIC_TIMER_FILE=a");
+    ck_assert_int_eq(count(text, "TORCHELASTIC_TIMER_FILE="), 1);
+    ck_assert_int_eq(count(text, "TORCHELASTIC_TIMER_FILE=/run/timers\n"), 1);
+    place.timer_file = NULL;
+}
+END_TEST
+
 START_TEST(a_worker_may_report_its_steps)
 {
     place.progress_fd = 6;
@@ -496,6 +507,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, inherited_values_of_these_variables_are_replaced);
     tcase_add_test(c, the_descriptor_of_an_outer_ddprun_is_not_passed_on);
     tcase_add_test(c, nccls_ras_has_an_address_on_request);
+    tcase_add_test(c, a_worker_may_set_timers);
     tcase_add_test(c, a_worker_may_report_its_steps);
     tcase_add_test(c, an_elastic_worker_gets_the_checkpoint_variables);
     tcase_add_test(c, the_secret_of_the_node_is_removed);

@@ -187,6 +187,37 @@ START_TEST(a_hang_timeout_is_a_time_or_learned)
 }
 END_TEST
 
+START_TEST(torchruns_timers_and_limit_of_sleep_are_read)
+{
+    static const char *const bad[] = {"x", "5s", "nan", "inf", "1e9", "1000001"};
+    char variable[96];
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.timer_file);
+    ck_assert_uint_eq(spec.uninterruptible_ms, 0);
+    WITH_ENV("TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=2.5");
+    JOB("ddprun", "train.py");
+    ck_assert_str_eq(spec.timer_file, "");
+    ck_assert_uint_eq(spec.uninterruptible_ms, 2500);
+    WITH_ENV("TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=/tmp/timers");
+    JOB("ddprun", "train.py");
+    ck_assert_str_eq(spec.timer_file, "/tmp/timers");
+    WITH_ENV("TORCHELASTIC_ENABLE_FILE_TIMER=true", "TORCHELASTIC_TIMER_FILE=/tmp/timers",
+             "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=-1");
+    JOB("ddprun", "train.py");
+    ck_assert_ptr_null(spec.timer_file);
+    ck_assert_uint_eq(spec.uninterruptible_ms, 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(variable, sizeof variable, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=%s",
+                 bad[i]);
+        WITH_ENV(variable);
+        ck_assert_msg(PARSE("ddprun", "train.py") == -EINVAL, "%s", bad[i]);
+        ck_assert_msg(strstr(err.text, "expected seconds, at most 1000000") != NULL, "%s",
+                      err.text);
+        job_spec_fini(&spec);
+    }
+}
+END_TEST
+
 TCase *cli_end_cases(void)
 {
     TCase *t = tcase_create("end");
@@ -194,6 +225,7 @@ TCase *cli_end_cases(void)
     tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(t, a_failed_rank_is_replaced_by_default);
     tcase_add_test(t, a_hang_timeout_is_a_time_or_learned);
+    tcase_add_test(t, torchruns_timers_and_limit_of_sleep_are_read);
     tcase_add_test(t, progress_makes_restarts_free_on_request);
     tcase_add_test(t, generations_without_progress_are_limited);
     tcase_add_test(t, python_ranks_may_be_forked);
