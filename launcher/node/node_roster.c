@@ -20,6 +20,7 @@
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
 #include "node_dump.h"
+#include "node_figures.h"
 #include "node_goodput.h"
 #include "node_leave.h"
 #include "node_report.h"
@@ -475,7 +476,9 @@ static void on_message(void *arg, const struct message *m)
     struct node_roster *g = arg;
     if (m->type == MESSAGE_RESULT)
         node_report_hear(g->node, m);
-    if (m->type == MESSAGE_RESULT || g->keeps_link)
+    if (m->type == MESSAGE_FIGURES)
+        node_figures_hear(g->node, m);
+    if (m->type == MESSAGE_RESULT || m->type == MESSAGE_FIGURES || g->keeps_link)
         return;
     if (m->type == MESSAGE_REFUSED)
         snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", m->refused.text);
@@ -594,11 +597,15 @@ struct node_result_place node_roster_place(const struct node_roster *g)
 
 /* --- For node_report.h, in addition to the member's messages --- */
 
-static void report_send(void *arg, const struct message *m)
+void node_roster_send(struct node_roster *g, const struct message *m)
 {
-    struct node_roster *g = arg;
     if (g->is_up)
         g->ops->send(g->link, m);
+}
+
+static void report_send(void *arg, const struct message *m)
+{
+    node_roster_send(arg, m);
 }
 
 static bool report_is_up(const void *arg)

@@ -12,6 +12,7 @@
 struct co_error;
 struct generation_place;
 struct roster_link_ops;
+struct message;
 struct node_view;
 struct roster_restart;
 struct node_roster; /* opaque */
@@ -67,6 +68,10 @@ struct node_result_place node_roster_place(const struct node_roster *g);
  * NULL is fine for both. */
 void node_roster_close(struct node_roster *g);
 void node_roster_destroy(struct node_roster *g);
+
+/* To the coordinator, for what is neither the roster's nor the member's; nothing while there is no
+ * link. */
+void node_roster_send(struct node_roster *g, const struct message *m);
 
 /* What this node waits for, in words, lent until the next event; NULL: nothing. */
 const char *node_roster_waiting(const struct node_roster *g);

@@ -5,6 +5,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
 #include "launcher/stdio/output.h"
+#include "node_figures.h"
 #include "node_goodput.h"
 #include "node_ras.h"
 #include "node_roster.h"
@@ -142,6 +143,7 @@ int node_status_collect(const struct node_view *n, struct node_status_data *d)
                                 .begun_ms = n->begun_ms,
                                 .generation_ms = supervisor_generation_ms(n->supervisor)};
     node_ras_fill_status(n, &d->status);
+    d->status.others = node_figures_get(n);
     node_roster_fill_place(n->parts->roster, &place, &d->status.first_rank);
     d->status.node = place.node_rank;
     d->status.n_nodes = place.n_nodes;

@@ -63,6 +63,7 @@ struct node_parts {
     struct node_dump *dump;
     const char *dump_dir; /* of the job: dumps go into attempt_GENERATION below it; NULL: none */
     struct node_errors *errors;
+    struct node_figures *figures;
     struct node_goodput *goodput;
     struct node_hang *hang;
     struct node_http *http;

@@ -297,7 +297,8 @@ const struct co_option cli_table[] = {
      .brief = "Serve health, metrics, and a live page of the job.",
      .help = "While the job runs, each node serves HTTP at ADDR (default: localhost) and PORT (0: "
              "any free one): /healthz, /readyz, /metrics (Prometheus), /status (JSON), and a live "
-             "page for a browser. TORCHELASTIC_HEALTH_CHECK_PORT=PORT is the same."},
+             "page for a browser. The first node shows the ranks of all nodes. "
+             "TORCHELASTIC_HEALTH_CHECK_PORT=PORT is the same."},
     {OPTION_HTTP_HOST, 0, "http-host", "NAME,...", .weak = true,
      .help = "Names by which clients may call --http and the coordinator's pages, besides "
              "addresses, localhost, and the name of this machine. *: any name. Other names are "

@@ -1,5 +1,6 @@
 #include "live_page.h"
 
+#include "job_figures.h"
 #include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/pace.h"
@@ -21,11 +22,6 @@ static const double notable_share = 0.05;
 static struct rank_numbers numbers(const struct status *s)
 {
     return (struct rank_numbers){.first = s->first_rank, .supervisor = s->supervisor};
-}
-
-static int64_t since(uint64_t from_ms, uint64_t to_ms)
-{
-    return to_ms > from_ms ? (int64_t)(to_ms - from_ms) : 0;
 }
 
 static void print_state(const struct status *s, FILE *out)
@@ -85,13 +81,10 @@ static void print_rank_state(const struct supervisor_rank *r, FILE *out)
     fputs("</td>", out);
 }
 
-static void print_steps(const struct status *s, int i, FILE *out)
+static void print_steps(const struct message_figures_rank *r, bool is_slow, FILE *out)
 {
-    const struct status_rank *r = &s->ranks[i];
-    const bool is_slow = s->pace->slowest == i && s->pace->share >= notable_share;
-    if (r->has_progress)
-        fprintf(out, "<td class=\"n\">%" PRIu64 "</td>",
-                r->progress.steps_before + r->progress.steps);
+    if (r->has_steps)
+        fprintf(out, "<td class=\"n\">%" PRIu64 "</td>", r->steps);
     else
         fputs("<td class=\"n\">-</td>", out);
     if (r->own_ns != 0)
@@ -101,36 +94,102 @@ static void print_steps(const struct status *s, int i, FILE *out)
         fputs("<td class=\"n\">-</td>", out);
 }
 
+/* Up to the last columns, which a rank of this node has more of.
+ *
+ * state   how it ended */
+static void print_figures(const struct message_figures_rank *r, const struct supervisor_rank *state,
+                          bool is_slow, FILE *out)
+{
+    const bool ran = r->phase == MESSAGE_PHASE_RUNS || r->phase == MESSAGE_PHASE_ENDED;
+    char text[CO_DURATION_BYTES];
+    fprintf(out, "<td class=\"n\">%" PRIu32 "</td><td class=\"n\">%d</td>", r->rank, (int)r->pid);
+    print_rank_state(state, out);
+    fprintf(out, "<td class=\"n\">%s</td><td class=\"n\">%" PRIu32 "</td>",
+            ran ? co_duration_text((int64_t)r->age_ms, text) : "-", r->restarts);
+    print_steps(r, is_slow, out);
+}
+
 static void print_rank(const struct status *s, int i, FILE *out)
 {
-    const struct supervisor_rank *r = supervisor_get_rank(s->supervisor, i);
-    const bool ran = r->phase == RANK_RUNS || r->phase == RANK_ENDED;
-    char text[CO_DURATION_BYTES];
-    fprintf(out, "<tr><td class=\"n\">%d</td><td class=\"n\">%d</td>", rank_number(numbers(s), i),
-            (int)r->pid);
-    print_rank_state(r, out);
-    fprintf(out, "<td class=\"n\">%s</td><td class=\"n\">%" PRIu32 "</td>",
-            ran ? co_duration_text(
-                      since(r->started_ms, r->phase == RANK_ENDED ? r->ended_ms : s->now_ms), text)
-                : "-",
-            s->ranks[i].restarts);
-    print_steps(s, i, out);
+    struct message_figures_rank r;
+    job_figures_of_rank(s, i, &r);
+    fputs("<tr>", out);
+    print_figures(&r, supervisor_get_rank(s->supervisor, i),
+                  s->pace->slowest == i && s->pace->share >= notable_share, out);
     fputs("<td>", out);
     co_escape_html(s->ranks[i].last_line != NULL ? s->ranks[i].last_line : "", out);
     fputs("</td></tr>\n", out);
 }
 
+#define HEADS                                                                                      \
+    "<th class=\"n\">rank</th><th class=\"n\">pid</th><th>state</th><th class=\"n\">uptime</th>"   \
+    "<th class=\"n\">restarts</th><th class=\"n\">steps</th><th class=\"n\">own time</th>"
+
+static void print_node_name(const struct job_figures_node *node, uint32_t i, FILE *out)
+{
+    fprintf(out, "<td>node %" PRIu32, i);
+    if (node->host != NULL && node->host[0] != '\0') {
+        fputs(" on ", out);
+        co_escape_html(node->host, out);
+    }
+    fputs("</td>", out);
+}
+
+static struct supervisor_rank state_of(const struct message_figures_rank *r)
+{
+    static const enum supervisor_phase phases[] = {
+        [MESSAGE_PHASE_NOT_STARTED] = RANK_NOT_STARTED,
+        [MESSAGE_PHASE_ASKED] = RANK_ASKED,
+        [MESSAGE_PHASE_RUNS] = RANK_RUNS,
+        [MESSAGE_PHASE_ENDED] = RANK_ENDED,
+        [MESSAGE_PHASE_FAILED_TO_START] = RANK_FAILED_TO_START,
+    };
+    return (struct supervisor_rank){.phase = phases[r->phase], .status = r->status};
+}
+
+/* A node that is stale has one row. */
+static void print_other_node(const struct status *s, uint32_t i, FILE *out)
+{
+    const struct job_figures_node *node = &s->others->nodes[i];
+    const bool is_stale = job_figures_is_stale(s->others, i, s->now_ms);
+    char age[CO_DURATION_BYTES];
+    for (size_t k = 0; !is_stale && k < node->n; k++) {
+        const struct supervisor_rank state = state_of(&node->ranks[k]);
+        fputs("<tr>", out);
+        print_node_name(node, i, out);
+        print_figures(&node->ranks[k], &state, false, out);
+        fputs("</tr>\n", out);
+    }
+    if (!is_stale && node->heard_ms != 0)
+        return;
+    fputs("<tr>", out);
+    print_node_name(node, i, out);
+    fprintf(out, "<td colspan=\"7\"%s>no report for %s</td></tr>\n",
+            is_stale ? " class=\"bad\"" : "",
+            co_duration_text((int64_t)job_figures_age_ms(s->others, i, s->now_ms), age));
+}
+
+static void print_others(const struct status *s, FILE *out)
+{
+    if (s->others == NULL || s->others->n_nodes < 2)
+        return;
+    fputs("<h2>Ranks of the other nodes</h2>\n<table id=\"others\"><tr><th>node</th>" HEADS
+          "</tr>\n",
+          out);
+    for (uint32_t i = 1; i < s->others->n_nodes; i++)
+        print_other_node(s, i, out);
+    fputs("</table>\n", out);
+}
+
 void live_page_print(const struct status *s, const struct live_failure *failure, FILE *out)
 {
     print_state(s, out);
-    fputs("<h2>Ranks of this node</h2>\n<table id=\"now\"><tr><th class=\"n\">rank</th>"
-          "<th class=\"n\">pid</th><th>state</th><th class=\"n\">uptime</th>"
-          "<th class=\"n\">restarts</th><th class=\"n\">steps</th><th class=\"n\">own time</th>"
-          "<th>last line</th></tr>\n",
+    fputs("<h2>Ranks of this node</h2>\n<table id=\"now\"><tr>" HEADS "<th>last line</th></tr>\n",
           out);
     for (int i = 0; i < s->spec->n_local; i++)
         print_rank(s, i, out);
     fputs("</table>\n", out);
+    print_others(s, out);
     print_nccl(s, out);
     if (failure->tail == NULL)
         return;

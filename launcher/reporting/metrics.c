@@ -2,6 +2,7 @@
  * line for each; what is not known has no line. */
 #include "metrics.h"
 
+#include "job_figures.h"
 #include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/supervisor/goodput.h"
@@ -95,24 +96,49 @@ static void print_pace(const struct status *s, FILE *out)
           "Part of a step that the others would save without the slowest rank.");
 }
 
-/* The newest step of any rank. */
+/* Of the ranks of this node, and of other nodes that are not stale. */
+static void each_rank(const struct status *s,
+                      void (*on_rank)(void *arg, const struct message_figures_rank *r), void *arg)
+{
+    struct message_figures_rank own;
+    for (int i = 0; i < s->spec->n_local; i++) {
+        if (job_figures_of_rank(s, i, &own))
+            on_rank(arg, &own);
+    }
+    for (uint32_t i = 1; s->others != NULL && i < s->others->n_nodes; i++)
+        for (size_t k = 0;
+             !job_figures_is_stale(s->others, i, s->now_ms) && k < s->others->nodes[i].n; k++)
+            on_rank(arg, &s->others->nodes[i].ranks[k]);
+}
+
+struct steps {
+    uint64_t most;
+    bool is_known;
+};
+
+static void add_steps(void *arg, const struct message_figures_rank *r)
+{
+    struct steps *sum = arg;
+    sum->is_known |= r->has_steps;
+    if (r->steps > sum->most)
+        sum->most = r->steps;
+}
+
 static void print_steps(const struct status *s, FILE *out)
 {
-    uint64_t steps = 0, last_ns = 0;
-    bool is_known = false;
+    struct steps sum = {0};
+    uint64_t last_ns = 0;
+    each_rank(s, add_steps, &sum);
+    if (sum.is_known)
+        gauge(out, "steps", (double)sum.most, "Completed steps, the most of any rank.");
     for (int i = 0; i < s->spec->n_local; i++) {
         const struct progress *p = &s->ranks[i].progress;
-        if (!s->ranks[i].has_progress)
-            continue;
-        is_known = true;
-        steps = p->steps_before + p->steps > steps ? p->steps_before + p->steps : steps;
-        last_ns = p->step_ns > last_ns ? p->step_ns : last_ns;
+        if (s->ranks[i].has_progress && p->step_ns > last_ns)
+            last_ns = p->step_ns;
     }
-    if (is_known)
-        gauge(out, "steps", (double)steps, "Completed steps, the most of any rank.");
     if (last_ns != 0)
         gauge(out, "last_step_age_seconds", (double)since(last_ns / 1000000, s->now_ms) / 1000,
-              "Time since a rank completed a step in this generation.");
+              "Time since a rank of this node completed a step in this generation.");
 }
 
 static void print_nccl(const struct status *s, FILE *out)
@@ -130,41 +156,57 @@ static void print_nccl(const struct status *s, FILE *out)
           "Ranks of communicators that have reported an error.");
 }
 
+/* --- Other nodes --- */
+
+static void print_nodes(const struct status *s, FILE *out)
+{
+    if (s->others == NULL || s->others->n_nodes < 2)
+        return;
+    head(out, "node_age_seconds", "gauge",
+         "Time since the node reported about its ranks, which have no lines after 15 s.");
+    for (uint32_t i = 1; i < s->others->n_nodes; i++) {
+        const char *host = s->others->nodes[i].host;
+        fprintf(out, NAME("node_age_seconds") "{node=\"%" PRIu32 "\",host=\"", i);
+        print_label(host != NULL ? host : "", out);
+        fprintf(out, "\"} %.3f\n", (double)job_figures_age_ms(s->others, i, s->now_ms) / 1000);
+    }
+}
+
 /* --- Ranks --- */
 
-typedef bool value_of(const struct status *s, int local_rank, double *ret);
+typedef bool value_of(const struct message_figures_rank *r, double *ret);
 
-static bool up_of(const struct status *s, int i, double *ret)
+static bool up_of(const struct message_figures_rank *r, double *ret)
 {
-    *ret = supervisor_get_rank(s->supervisor, i)->phase == RANK_RUNS;
+    *ret = r->phase == MESSAGE_PHASE_RUNS;
     return true;
 }
 
-static bool restarts_of(const struct status *s, int i, double *ret)
+static bool restarts_of(const struct message_figures_rank *r, double *ret)
 {
-    *ret = s->ranks[i].restarts;
+    *ret = r->restarts;
     return true;
 }
 
-static bool steps_of(const struct status *s, int i, double *ret)
+static bool steps_of(const struct message_figures_rank *r, double *ret)
 {
-    *ret = (double)(s->ranks[i].progress.steps_before + s->ranks[i].progress.steps);
-    return s->ranks[i].has_progress;
+    *ret = (double)r->steps;
+    return r->has_steps;
 }
 
-static bool own_of(const struct status *s, int i, double *ret)
+static bool own_of(const struct message_figures_rank *r, double *ret)
 {
-    *ret = (double)s->ranks[i].own_ns / 1e9;
-    return s->ranks[i].own_ns != 0;
+    *ret = (double)r->own_ns / 1e9;
+    return r->own_ns != 0;
 }
 
-static bool silence_of(const struct status *s, int i, double *ret)
+static bool silence_of(const struct message_figures_rank *r, double *ret)
 {
-    *ret = (double)since(s->ranks[i].output_ms, s->now_ms) / 1000;
-    return s->ranks[i].output_ms != 0;
+    *ret = (double)r->silent_ms / 1000;
+    return r->silent_ms < MESSAGE_MAX_MS;
 }
 
-static const struct {
+static const struct family {
     const char *name, *type, *help;
     value_of *value;
 } of_ranks[] = {
@@ -177,21 +219,30 @@ static const struct {
     {"rank_output_age_seconds", "gauge", "Time since the rank wrote to its output.", silence_of},
 };
 
+struct family_print {
+    const struct family *family;
+    bool has_head;
+    FILE *out;
+};
+
+static void print_value(void *arg, const struct message_figures_rank *r)
+{
+    struct family_print *p = arg;
+    const struct family *f = p->family;
+    double value;
+    if (!f->value(r, &value))
+        return;
+    if (!p->has_head)
+        head(p->out, f->name, f->type, f->help);
+    p->has_head = true;
+    fprintf(p->out, NAME("%s") "{rank=\"%" PRIu32 "\"} %.15g\n", f->name, r->rank, value);
+}
+
 static void print_ranks(const struct status *s, FILE *out)
 {
-    const struct rank_numbers numbers = {.first = s->first_rank, .supervisor = s->supervisor};
     for (size_t k = 0; k < sizeof of_ranks / sizeof *of_ranks; k++) {
-        double value;
-        bool has_head = false;
-        for (int i = 0; i < s->spec->n_local; i++) {
-            if (!of_ranks[k].value(s, i, &value))
-                continue;
-            if (!has_head)
-                head(out, of_ranks[k].name, of_ranks[k].type, of_ranks[k].help);
-            has_head = true;
-            fprintf(out, NAME("%s") "{rank=\"%d\"} %.15g\n", of_ranks[k].name,
-                    rank_number(numbers, i), value);
-        }
+        struct family_print p = {.family = &of_ranks[k], .out = out};
+        each_rank(s, print_value, &p);
     }
 }
 
@@ -210,5 +261,6 @@ void metrics_print(const struct status *s, FILE *out)
     print_steps(s, out);
     print_pace(s, out);
     print_nccl(s, out);
+    print_nodes(s, out);
     print_ranks(s, out);
 }

@@ -1,6 +1,7 @@
 #include "status_json.h"
 
 #include "goodput_json.h"
+#include "job_figures.h"
 #include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
@@ -20,18 +21,6 @@ static int64_t since(uint64_t from_ms, uint64_t to_ms)
 static struct rank_numbers numbers(const struct status *s)
 {
     return (struct rank_numbers){.first = s->first_rank, .supervisor = s->supervisor};
-}
-
-static const char *phase_name(enum supervisor_phase phase)
-{
-    static const char *const names[] = {
-        [RANK_NOT_STARTED] = "not started",
-        [RANK_ASKED] = "asked",
-        [RANK_RUNS] = "running",
-        [RANK_ENDED] = "ended",
-        [RANK_FAILED_TO_START] = "failed to start",
-    };
-    return names[phase];
 }
 
 static json_t *make_ms(uint64_t ns)
@@ -82,7 +71,8 @@ static json_t *make_rank(const struct status *s, int local_rank)
     json_t *rank =
         json_pack("{s:i,s:i,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "rank",
                   rank_number(numbers(s), local_rank), "local_rank", local_rank, "pid",
-                  json_value_number(r->pid != 0, r->pid), "state", phase_name(r->phase), "age_ms",
+                  json_value_number(r->pid != 0, r->pid), "state",
+                  job_figures_phase_name(job_figures_phase(r->phase)), "age_ms",
                   json_value_number(ran, since(r->started_ms, until_ms)), "started_ms",
                   json_value_number(ran, since(s->generation_ms, r->started_ms)), "came_ms",
                   json_value_number(more->came_ms != 0, since(s->generation_ms, more->came_ms)),
@@ -123,6 +113,41 @@ static json_t *make_nccl(const struct status *s)
     return nccl;
 }
 
+static json_t *make_other_rank(const struct message_figures_rank *r)
+{
+    const bool ended = r->phase == MESSAGE_PHASE_ENDED;
+    const bool ran = ended || r->phase == MESSAGE_PHASE_RUNS;
+    const bool by_signal = ended && WIFSIGNALED(r->status);
+    return json_pack(
+        "{s:I,s:o,s:s,s:o,s:o,s:o,s:I,s:o,s:o}", "rank", (json_int_t)r->rank, "pid",
+        json_value_number(r->pid != 0, r->pid), "state", job_figures_phase_name(r->phase), "age_ms",
+        json_value_number(ran, (int64_t)r->age_ms), "exit_code",
+        json_value_number(ended && !by_signal, WEXITSTATUS(r->status)), "signal",
+        json_value_number(by_signal, WTERMSIG(r->status)), "restarts", (json_int_t)r->restarts,
+        "steps", json_value_number(r->has_steps, (int64_t)r->steps), "own_ms", make_ms(r->own_ns));
+}
+
+static json_t *make_others(const struct status *s)
+{
+    json_t *list = json_array();
+    if (s->others == NULL) {
+        json_decref(list);
+        return json_null();
+    }
+    for (uint32_t i = 1; i < s->others->n_nodes; i++) {
+        const struct job_figures_node *node = &s->others->nodes[i];
+        json_t *ranks = json_array();
+        for (size_t k = 0; k < node->n; k++)
+            json_array_append_new(ranks, make_other_rank(&node->ranks[k]));
+        json_array_append_new(
+            list, json_pack("{s:I,s:o,s:I,s:b,s:o}", "node", (json_int_t)i, "host",
+                            json_value_text(node->host), "age_ms",
+                            (json_int_t)job_figures_age_ms(s->others, i, s->now_ms), "stale",
+                            job_figures_is_stale(s->others, i, s->now_ms), "ranks", ranks));
+    }
+    return list;
+}
+
 static json_t *make_state(const struct status *s)
 {
     char name[32] = "";
@@ -145,6 +170,7 @@ char *status_json_make(const struct status *s)
         "world", s->world, "started_ms", (json_int_t)since(s->begun_ms, s->generation_ms),
         "goodput", goodput_json_make(s->goodput), "pace", make_pace(s), "ranks", make_ranks(s));
     json_object_set_new(root, "nccl", make_nccl(s));
+    json_object_set_new(root, "others", make_others(s));
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT | JSON_VALUE_PRECISION) : NULL;
     json_decref(root);
     return text;

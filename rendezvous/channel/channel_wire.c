@@ -486,6 +486,46 @@ static void pass_result(struct pass *p, struct message_result *r)
     pass_result_ranks(p, r);
 }
 
+static void pass_figures_rank(struct pass *p, struct message_figures_rank *r)
+{
+    uint32_t pid = (uint32_t)r->pid;
+    pass_u32(p, "a rank", &r->rank, 0, INT32_MAX);
+    pass_u32(p, "a process id", &pid, 0, INT32_MAX);
+    r->pid = (int32_t)pid;
+    r->phase = (enum message_phase)pass_choice(p, "a phase", (int)r->phase, MESSAGE_N_PHASES);
+    pass_u16(p, "a wait status", &r->status, 0, UINT16_MAX);
+    pass_u32(p, "a number of restarts", &r->restarts, 0, UINT32_MAX);
+    pass_u64(p, "an age", &r->age_ms, 0, MESSAGE_MAX_MS);
+    pass_flag(p, "has-steps", &r->has_steps);
+    pass_u64(p, "a number of steps", &r->steps, 0, MESSAGE_MAX_STEPS);
+    pass_u64(p, "a duration", &r->own_ns, 0, UINT64_MAX);
+    pass_u64(p, "a silence", &r->silent_ms, 0, MESSAGE_MAX_MS);
+}
+
+static void pass_figures(struct pass *p, struct message_figures *f)
+{
+    f->kind = (enum message_figures_kind)pass_choice(p, "the kind", (int)f->kind,
+                                                     MESSAGE_FIGURES_RANKS + 1);
+    if (p->rc != 0 || f->kind != MESSAGE_FIGURES_RANKS)
+        return;
+    uint32_t n = (uint32_t)f->n_ranks;
+    pass_u32(p, "the node's index", &f->node_index, 0, MESSAGE_MAX_NODES - 1);
+    pass_exact(p, "the host", &f->host, MESSAGE_HOST_BYTES, 0, is_clean);
+    pass_u32(p, "the number of ranks", &n, 0, MESSAGE_MAX_LOCAL);
+    for (uint32_t i = 0; i < n && p->rc == 0; i++) {
+        struct message_figures_rank rank = {0};
+        if (p->writes)
+            rank = f->ranks[i];
+        pass_figures_rank(p, &rank);
+        if (!p->writes)
+            p->scratch->figures[i] = rank;
+    }
+    if (!p->writes) {
+        f->ranks = p->scratch->figures;
+        f->n_ranks = n;
+    }
+}
+
 static const char *const names[] = {
 #define X(name, meaning) #name,
     MESSAGE_TYPES(X)
@@ -537,6 +577,9 @@ static void pass_body(struct pass *p, struct message *m)
         break;
     case MESSAGE_RESULT:
         pass_result(p, &m->result);
+        break;
+    case MESSAGE_FIGURES:
+        pass_figures(p, &m->figures);
         break;
     default: /* the type and the generation are the whole message */
         break;

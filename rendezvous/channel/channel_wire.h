@@ -14,7 +14,7 @@
 struct co_buf;
 struct co_error;
 
-#define CHANNEL_WIRE_VERSION   8
+#define CHANNEL_WIRE_VERSION   9
 #define CHANNEL_WIRE_MAX_BYTES 65536 /* of one message */
 
 /* Append a message to `out`.
@@ -27,6 +27,7 @@ struct channel_wire_scratch {
     struct message_address addresses[MESSAGE_MAX_MEMBERS];
     struct message_progress progress;
     struct message_result_rank ranks[MESSAGE_MAX_LOCAL];
+    struct message_figures_rank figures[MESSAGE_MAX_LOCAL];
 };
 
 /* bytes     one whole frame; lent to *ret, as `scratch` is

@@ -5,6 +5,7 @@
  * roster_step() decides, carry_out() sends the messages or reports a change,
  * set_timer() waits for the roster's next deadline, and retire_if_empty() forgets a job without
  * nodes. A step may end peers, and with them the peer whose message it was. */
+#include "figures.h"
 #include "results.h"
 
 #include "common/clock.h"
@@ -588,6 +589,10 @@ static void on_peer_message(struct peer *p, const struct message *m)
     if (m->type == MESSAGE_RESULT) {
         results_take(p, m);
         results_settle(job);
+        return;
+    }
+    if (m->type == MESSAGE_FIGURES) {
+        figures_take(p, m);
         return;
     }
     if (m->type == MESSAGE_HELLO) {

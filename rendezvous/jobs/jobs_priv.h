@@ -34,6 +34,10 @@ struct job {
     uint64_t writer_link;    /* of the node that writes the report; 0: this process does, or none */
     uint32_t n_owed;         /* results */
     uint32_t n_result_ranks; /* that were passed on */
+
+    /* figures.h */
+    uint64_t figures_link; /* of the node that asked last; 0: none has */
+    uint64_t figures_next_ms;
     char run_id[];
 };
 
@@ -45,6 +49,7 @@ struct peer { /* a connection, or the node in this process */
     struct newcomer unproven; /* until it has proved that it knows the token */
     bool reports;             /* it has --report */
     bool owes_result;         /* counted in its job's n_owed */
+    bool owes_figures;
 };
 
 struct jobs {

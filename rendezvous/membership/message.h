@@ -40,7 +40,9 @@
     /* a node to the roster */                                                                     \
     X(RESTART, "a user requested on this node that all ranks of the job start again")              \
     /* both ways, without the roster and the member: rendezvous/jobs/results.h */                  \
-    X(RESULT, "what became of a node's ranks, for the job's report")
+    X(RESULT, "what became of a node's ranks, for the job's report")                               \
+    /* both ways, without the roster and the member: rendezvous/jobs/figures.h */                  \
+    X(FIGURES, "how a node's ranks are, for the pages of the first node")
 
 enum message_type {
 #define X(name, meaning) MESSAGE_##name,
@@ -294,6 +296,42 @@ struct message_result { /* of the message's generation */
     const struct message_result_rank *ranks;
 };
 
+/* The first node shows how all ranks are. */
+enum message_figures_kind {
+    MESSAGE_FIGURES_ASKED, /* of the first node, and on to each other one: send yours */
+    MESSAGE_FIGURES_RANKS, /* a node's; and on to the first node */
+};
+
+enum message_phase { /* of a rank */
+                     MESSAGE_PHASE_NOT_STARTED,
+                     MESSAGE_PHASE_ASKED,
+                     MESSAGE_PHASE_RUNS,
+                     MESSAGE_PHASE_ENDED,
+                     MESSAGE_PHASE_FAILED_TO_START,
+                     MESSAGE_N_PHASES,
+};
+
+struct message_figures_rank {
+    uint32_t rank;
+    int32_t pid; /* 0: it was not started */
+    enum message_phase phase;
+    uint16_t status;   /* ENDED: of waitpid() */
+    uint32_t restarts; /* how often it was replaced, or started again */
+    uint64_t age_ms;   /* since its start, up to its end */
+    bool has_steps;    /* it reports them: */
+    uint64_t steps;
+    uint64_t own_ns;    /* of a step, without the wait for others; 0: not known */
+    uint64_t silent_ms; /* since it wrote something; MESSAGE_MAX_MS: not known */
+};
+
+struct message_figures { /* of the message's generation */
+    enum message_figures_kind kind;
+    uint32_t node_index; /* RANKS, as all below; to the first node: as the roster knows it */
+    const char *host;    /* no control characters */
+    size_t n_ranks;      /* 0 .. MESSAGE_MAX_LOCAL */
+    const struct message_figures_rank *ranks;
+};
+
 struct message {
     enum message_type type;
     uint32_t generation; /* MESSAGE_NO_GENERATION in HELLO, KEEP_ALIVE, LEAVE, END, WELCOME,
@@ -313,6 +351,7 @@ struct message {
         struct message_stop stop;
         struct message_lease lease;
         struct message_result result;
+        struct message_figures figures;
     };
 };
 

@@ -1,6 +1,7 @@
 /* /metrics and the page of a running job, of a node that is made up. */
 #include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/reporting/job_figures.h"
 #include "launcher/reporting/live_page.h"
 #include "launcher/reporting/metrics.h"
 #include "launcher/reporting/status_json.h"
@@ -139,6 +140,45 @@ START_TEST(communicators_of_nccl_are_counted)
 }
 END_TEST
 
+static struct message_figures_rank other_ranks[] = {
+    {.rank = 4,
+     .pid = 77,
+     .phase = MESSAGE_PHASE_RUNS,
+     .age_ms = 61000,
+     .has_steps = true,
+     .steps = 20,
+     .silent_ms = MESSAGE_MAX_MS},
+    {.rank = 5,
+     .pid = 78,
+     .phase = MESSAGE_PHASE_ENDED,
+     .status = 9,
+     .restarts = 2,
+     .silent_ms = 3},
+};
+static struct job_figures_node other_nodes[] = {
+    {0}, {.heard_ms = 11000, .host = "<n2>", .n = 2, .ranks = other_ranks}, {0}};
+static struct job_figures others = {.n_nodes = 3, .begun_ms = 10000, .nodes = other_nodes};
+
+START_TEST(the_ranks_of_other_nodes_are_in_the_metrics_until_they_are_stale)
+{
+    status.others = &others;
+    print(print_metrics);
+    ASSERT_HAS("\nddprun_node_age_seconds{node=\"1\",host=\"<n2>\"} 1.000\n");
+    ASSERT_HAS("\nddprun_node_age_seconds{node=\"2\",host=\"\"} 2.000\n");
+    ASSERT_HAS("\nddprun_steps 20\n");
+    ASSERT_HAS("\nddprun_rank_up{rank=\"3\"} 0\nddprun_rank_up{rank=\"4\"} 1\nddprun_rank_up{rank="
+               "\"5\"} 0\n");
+    ASSERT_HAS("\nddprun_rank_restarts_total{rank=\"5\"} 2\n");
+    ASSERT_HAS("\nddprun_rank_output_age_seconds{rank=\"5\"} 0.003\n");
+    ASSERT_LACKS("ddprun_rank_output_age_seconds{rank=\"4\"}");
+    status.now_ms = 11000 + JOB_FIGURES_STALE_MS;
+    print(print_metrics);
+    ASSERT_HAS("\nddprun_node_age_seconds{node=\"1\",host=\"<n2>\"} 15.000\n");
+    ASSERT_LACKS("{rank=\"4\"}");
+    ASSERT_LACKS("ddprun_steps ");
+}
+END_TEST
+
 static struct live_failure failure;
 
 static void print_live(FILE *out)
@@ -158,6 +198,23 @@ START_TEST(the_live_page_escapes_what_ranks_write)
                "id=\"tail\">a&lt;b&gt;&amp;\n");
     ASSERT_LACKS("<script>");
     ASSERT_LACKS("\x1b");
+}
+END_TEST
+
+START_TEST(the_live_page_shows_other_nodes_and_when_they_were_heard)
+{
+    failure = (struct live_failure){0};
+    status.others = &others;
+    print(print_live);
+    ASSERT_HAS("<tr><td>node 1 on &lt;n2&gt;</td><td class=\"n\">4</td><td "
+               "class=\"n\">77</td><td>running</td><td class=\"n\">1 min 1 s</td><td "
+               "class=\"n\">0</td><td class=\"n\">20</td><td class=\"n\">-</td></tr>\n");
+    ASSERT_HAS("<td class=\"bad\">killed by SIGKILL (Killed)</td>");
+    ASSERT_HAS("<tr><td>node 2</td><td colspan=\"7\">no report for 2.00 s</td></tr>\n");
+    status.now_ms = 11000 + JOB_FIGURES_STALE_MS;
+    print(print_live);
+    ASSERT_HAS("<tr><td>node 1 on &lt;n2&gt;</td><td colspan=\"7\" class=\"bad\">no report for ");
+    ASSERT_LACKS("<td class=\"n\">77</td>");
 }
 END_TEST
 
@@ -193,6 +250,8 @@ TEST_SUITE(metrics)
     tcase_add_test(tc, what_is_not_known_has_no_line);
     tcase_add_test(tc, steps_are_those_of_the_ranks_that_report_them);
     tcase_add_test(tc, communicators_of_nccl_are_counted);
+    tcase_add_test(tc, the_ranks_of_other_nodes_are_in_the_metrics_until_they_are_stale);
+    tcase_add_test(tc, the_live_page_shows_other_nodes_and_when_they_were_heard);
     tcase_add_test(tc, the_live_page_escapes_what_ranks_write);
     tcase_add_test(tc, the_live_page_shows_no_tail_before_a_failure);
     tcase_add_test(tc, the_live_page_marks_a_slow_rank);

@@ -86,6 +86,19 @@ static const struct message_result_rank result_ranks[] = {
      .was_failing = true},
 };
 
+static const struct message_figures_rank figures_ranks[] = {
+    {.rank = INT32_MAX,
+     .pid = INT32_MAX,
+     .phase = MESSAGE_PHASE_RUNS,
+     .restarts = UINT32_MAX,
+     .age_ms = MESSAGE_MAX_MS,
+     .has_steps = true,
+     .steps = MESSAGE_MAX_STEPS,
+     .own_ns = UINT64_MAX,
+     .silent_ms = MESSAGE_MAX_MS},
+    {.rank = 17, .phase = MESSAGE_PHASE_ENDED, .status = UINT16_MAX, .silent_ms = 7},
+};
+
 /* One of each type. */
 static struct message make(enum message_type type)
 {
@@ -143,6 +156,13 @@ static struct message make(enum message_type type)
                                            .cause = "{\"error\":\"caf\xc3\xa9\"}",
                                            .n_ranks = 2,
                                            .ranks = result_ranks};
+        break;
+    case MESSAGE_FIGURES:
+        m.figures = (struct message_figures){.kind = MESSAGE_FIGURES_RANKS,
+                                             .node_index = 1,
+                                             .host = "node2",
+                                             .n_ranks = 2,
+                                             .ranks = figures_ranks};
         break;
     default:
         break;
@@ -340,6 +360,47 @@ START_TEST(a_result_keeps_its_fields)
 }
 END_TEST
 
+START_TEST(figures_keep_their_fields)
+{
+    struct message m = make(MESSAGE_FIGURES), back;
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_uint_eq(back.figures.node_index, 1);
+    ck_assert_str_eq(back.figures.host, "node2");
+    ck_assert_uint_eq(back.figures.n_ranks, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const struct message_figures_rank *a = &back.figures.ranks[i], *b = &figures_ranks[i];
+        ck_assert(a->rank == b->rank && a->pid == b->pid && a->phase == b->phase &&
+                  a->status == b->status && a->restarts == b->restarts && a->age_ms == b->age_ms &&
+                  a->has_steps == b->has_steps && a->steps == b->steps && a->own_ns == b->own_ns &&
+                  a->silent_ms == b->silent_ms);
+    }
+    m.figures = (struct message_figures){.kind = MESSAGE_FIGURES_ASKED};
+    encode(&m);
+    ck_assert_uint_eq(co_buf_len(&out), 6); /* it has no more fields */
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_int_eq(back.figures.kind, MESSAGE_FIGURES_ASKED);
+}
+END_TEST
+
+START_TEST(the_figures_of_the_largest_node_fit)
+{
+    static struct message_figures_rank many[MESSAGE_MAX_LOCAL + 1];
+    struct message m = make(MESSAGE_FIGURES), back;
+    m.figures.n_ranks = MESSAGE_MAX_LOCAL;
+    m.figures.ranks = many;
+    encode(&m);
+    ck_assert_uint_le(co_buf_len(&out), CHANNEL_WIRE_MAX_BYTES);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_uint_eq(back.figures.n_ranks, MESSAGE_MAX_LOCAL);
+    m.figures.n_ranks++;
+    assert_refused(&m, "invalid value 1025 for the number of ranks");
+    m = make(MESSAGE_FIGURES);
+    m.figures.host = "two\nlines";
+    assert_refused(&m, "the host contains invalid characters");
+}
+END_TEST
+
 START_TEST(a_message_above_a_bound_is_not_sent)
 {
     char long_name[MESSAGE_NAME_BYTES + 1];
@@ -455,6 +516,8 @@ TEST_SUITE(channel_wire)
     tcase_add_test(all, the_longest_result_fits);
     tcase_add_test(all, a_requested_result_names_the_node_that_writes);
     tcase_add_test(all, a_result_keeps_its_fields);
+    tcase_add_test(all, figures_keep_their_fields);
+    tcase_add_test(all, the_figures_of_the_largest_node_fit);
     tcase_add_test(all, a_message_above_a_bound_is_not_sent);
     tcase_add_test(all, texts_are_cut_and_cleaned_before_they_are_sent);
     tcase_add_test(all, names_are_printable);

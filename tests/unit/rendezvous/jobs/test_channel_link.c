@@ -37,6 +37,8 @@ struct node { /* one link, and what was heard on it */
     bool has_all;
     uint32_t n_results; /* of other nodes */
     uint32_t last_rank;
+    uint32_t n_asked_figures, n_figures;
+    uint32_t figures_index; /* of the last ones */
 };
 
 static struct node nodes[3];
@@ -124,6 +126,11 @@ static void on_message(void *arg, const struct message *m)
         n->outcome = m->verdict.outcome;
     } else if (m->type == MESSAGE_RESULT) {
         note_result(n, &m->result);
+    } else if (m->type == MESSAGE_FIGURES && m->figures.kind == MESSAGE_FIGURES_ASKED) {
+        n->n_asked_figures++;
+    } else if (m->type == MESSAGE_FIGURES) {
+        n->n_figures++;
+        n->figures_index = m->figures.node_index;
     }
 }
 
@@ -467,6 +474,98 @@ START_TEST(without_a_report_no_node_is_asked)
 }
 END_TEST
 
+/* --- the figures --- */
+
+static void ask_for_figures(struct node *n, uint32_t generation)
+{
+    channel_link_send(n->link, &(struct message){.type = MESSAGE_FIGURES,
+                                                 .generation = generation,
+                                                 .figures = {.kind = MESSAGE_FIGURES_ASKED}});
+}
+
+static void send_figures(struct node *n, uint32_t node_index, uint32_t generation)
+{
+    const struct message_figures_rank rank = {.rank = 2};
+    channel_link_send(n->link, &(struct message){.type = MESSAGE_FIGURES,
+                                                 .generation = generation,
+                                                 .figures = {.kind = MESSAGE_FIGURES_RANKS,
+                                                             .node_index = node_index,
+                                                             .host = "n2",
+                                                             .n_ranks = 1,
+                                                             .ranks = &rank}});
+}
+
+/* What was sent before it has been handled: the answers come in order. */
+static void settle(struct node *n)
+{
+    const struct message m = {.type = MESSAGE_KEEP_ALIVE,
+                              .generation = MESSAGE_NO_GENERATION,
+                              .keep_alive = {.sent_ms = co_now_ms()}};
+    const int n_heard = n->n_heard;
+    channel_link_send(n->link, &m);
+    AWAIT(n->n_heard > n_heard && n->heard[n->n_heard - 1] == MESSAGE_LEASE);
+}
+
+static void begin_generation(bool local)
+{
+    begin_reporting(false, false, local);
+    AWAIT(has_heard(&nodes[0], MESSAGE_SEALED));
+    channel_link_send(nodes[0].link, &(struct message){.type = MESSAGE_READY,
+                                                       .generation = nodes[0].generation,
+                                                       .ready = {"127.0.0.1", 1, true}});
+    AWAIT(has_heard(&nodes[1], MESSAGE_SEALED));
+}
+
+static void exchange_figures(bool local)
+{
+    begin_generation(local);
+    ask_for_figures(&nodes[0], 0);
+    AWAIT(nodes[1].n_asked_figures == 1);
+    send_figures(&nodes[1], 0, 0); /* it has another place */
+    send_figures(&nodes[1], 1, 0); /* once is enough */
+    AWAIT(nodes[0].n_figures == 1);
+    settle(&nodes[1]);
+    settle(&nodes[0]);
+    ck_assert_uint_eq(nodes[0].n_figures, 1);
+    ck_assert_uint_eq(nodes[0].figures_index, 1);
+    ck_assert_uint_eq(nodes[0].n_asked_figures, 0);
+}
+
+START_TEST(the_first_node_gets_the_figures_that_it_asks_for)
+{
+    exchange_figures(false);
+}
+END_TEST
+
+START_TEST(a_first_node_with_the_roster_gets_them_too)
+{
+    exchange_figures(true);
+}
+END_TEST
+
+START_TEST(figures_that_were_not_asked_for_are_dropped)
+{
+    begin_generation(false);
+    send_figures(&nodes[1], 1, 0);
+    ask_for_figures(&nodes[1], 0); /* not the first one */
+    ask_for_figures(&nodes[0], 7); /* another generation */
+    settle(&nodes[1]);
+    settle(&nodes[0]);
+    ck_assert_uint_eq(nodes[0].n_figures + nodes[0].n_asked_figures, 0);
+    ck_assert_uint_eq(nodes[1].n_figures + nodes[1].n_asked_figures, 0);
+    ask_for_figures(&nodes[0], 0);
+    ask_for_figures(&nodes[0], 0); /* too early */
+    settle(&nodes[0]);
+    AWAIT(nodes[1].n_asked_figures > 0);
+    settle(&nodes[1]);
+    ck_assert_uint_eq(nodes[1].n_asked_figures, 1);
+    send_figures(&nodes[1], 1, 7);
+    settle(&nodes[1]);
+    settle(&nodes[0]);
+    ck_assert_uint_eq(nodes[0].n_figures, 0);
+}
+END_TEST
+
 START_TEST(closing_with_connections_open_leaves_nothing)
 {
     serve(1, "job7");
@@ -498,6 +597,9 @@ TEST_SUITE(channel_link)
     tcase_add_test(t, the_node_with_the_roster_stays_for_the_node_that_writes);
     tcase_add_test(t, the_node_with_the_roster_writes_it_before_any_other);
     tcase_add_test(t, without_a_report_no_node_is_asked);
+    tcase_add_test(t, the_first_node_gets_the_figures_that_it_asks_for);
+    tcase_add_test(t, a_first_node_with_the_roster_gets_them_too);
+    tcase_add_test(t, figures_that_were_not_asked_for_are_dropped);
     tcase_add_test(t, closing_with_connections_open_leaves_nothing);
     suite_add_tcase(suite, t);
     return suite;
