@@ -51,11 +51,17 @@ def table(head, rows):
     return "\n".join([line(head), "| " + " | ".join(rule) + " |", *map(line, cells[1:])])
 
 
-def report(section, text, load_before):
-    """Print the section and replace the section of the last run in RESULTS.md with it."""
+def show(text, load_before):
+    """Print it with the command, the machine, and the load, and return all of it."""
     text = (f"`{command_line()}`\n\n{machine()}; load average {load_before:.2f} before, "
             f"{load_average():.2f} after\n\n{text}\n")
     print(text)
+    return text
+
+
+def report(section, text, load_before):
+    """Print the section and replace the section of the last run in RESULTS.md with it."""
+    text = show(text, load_before)
     path = os.path.join(HERE, "RESULTS.md")
     begin, end = f"<!-- {section}: begin -->\n", f"<!-- {section}: end -->\n"
     with open(path, encoding="utf-8") as f:

@@ -53,7 +53,7 @@ class WholeJob(unittest.TestCase):
 
     def test_another_node_may_be_the_coordinator(self):
         port = free_port()
-        self.check(c10d(port, "--node-rank", "0", "--rdzv-conf", "is_host=0"), c10d(port, "--node-rank", "1", "--rdzv-conf", "is_host=1"))
+        self.check(c10d(port, "--node-rank", "0", "--rdzv-conf", "is_host=false"), c10d(port, "--node-rank", "1", "--rdzv-conf", "is_host=true"))
 
     def test_a_restart_of_another_node_s_rank_is_shown(self):
         port = free_port()
