@@ -29,8 +29,8 @@ char *hang_text_call(const struct rank_status_call *call, char buf[HANG_CALL_BYT
  * {"kind": "missing", "stopped": false, "still_ms": 30100, "waiting": [0, 2, 3],
  *  "waiting_ms": 30050, "call": {"op": "all_reduce", "number": 812, "bytes": 4194304,
  *  "dtype": "float32", "group": 0}, "last": {...}, "timer": null}
- * kind: "missing", "not_joined", "all_wait", "silent", "timer", "asleep"; call, last, timer: null if
- * absent; waiting: at most 16 of them
+ * kind: "missing", "not_joined", "all_wait", "silent", "timer", "asleep"; call, last, timer: null
+ * if absent; waiting: at most 16 of them
  *
  * numbers   the job's, of this node's ranks
  * returns   owned by the caller; NULL: out of memory */

@@ -78,10 +78,10 @@ struct ras_sums { /* ranks: of communicators, in each of which a process has ano
 
 struct ras_sums ras_report_count(const struct ras_report *r);
 
-/* Some lines, and the same as JSON: {"nccl", "apart_ms", "count", "communicators": [{"hash", "size", "ranks",
- * "lagging": [{"rank", "job_rank", "host", "pid", "op", "count", "most"}], "missing": [{...,
- * "dead"}], "errors": [{..., "async_error"}]}]}. Without a comparison, apart_ms is null, the lines
- * state that a rank may lag, and "lagging" is empty. */
+/* Some lines, and the same as JSON: {"nccl", "apart_ms", "count", "communicators": [{"hash",
+ * "size", "ranks", "lagging": [{"rank", "job_rank", "host", "pid", "op", "count", "most"}],
+ * "missing": [{..., "dead"}], "errors": [{..., "async_error"}]}]}. Without a comparison, apart_ms
+ * is null, the lines state that a rank may lag, and "lagging" is empty. */
 void ras_report_print(const struct ras_report *r, FILE *out);
 json_t *ras_report_json_make(const struct ras_report *r); /* NULL without memory */
 

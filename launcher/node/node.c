@@ -327,10 +327,10 @@ static void open_torch_hook(struct node *n)
 {
     const struct job_spec *spec = n->spec;
     struct co_error err;
-    const bool is_wanted = spec->worker_server == WORKER_SERVER_ON ||
-                           (spec->worker_server == WORKER_SERVER_AUTO && spec->warm == WARM_NEVER &&
-                            (spec->hang_timeout_ms > 0 || spec->failure_dump != NULL ||
-                             spec->timer_file != NULL));
+    const bool is_wanted =
+        spec->worker_server == WORKER_SERVER_ON ||
+        (spec->worker_server == WORKER_SERVER_AUTO && spec->warm == WARM_NEVER &&
+         (spec->hang_timeout_ms > 0 || spec->failure_dump != NULL || spec->timer_file != NULL));
     if (is_wanted && torch_hook_open(&n->torch_hook, n->runtime_dir, environ, &err) < 0)
         node_say(&n->view, CO_NOTE, "torch's worker server is not available: %s", err.text);
 }

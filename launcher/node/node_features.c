@@ -2,14 +2,12 @@
 #include "node_console.h"
 #include "node_dump.h"
 #include "node_errors.h"
-#include "node_figures.h"
 #include "node_goodput.h"
 #include "node_hang.h"
 #include "node_http.h"
 #include "node_leave.h"
 #include "node_pmi.h"
 #include "node_priv.h"
-#include "node_ras.h"
 #include "node_report.h"
 #include "node_stacks.h"
 #include "node_standby.h"
@@ -24,8 +22,8 @@
 static const struct node_feature *const features[] = {
     &node_errors_feature, &node_hang_feature,    &node_dump_feature,    &node_leave_feature,
     &node_steps_feature,  &node_goodput_feature, &node_standby_feature, &node_stacks_feature,
-    &node_pmi_feature,    &node_ras_feature,     &node_status_feature,  &node_console_feature,
-    &node_http_feature,   &node_report_feature,  &node_timers_feature,  &node_figures_feature,
+    &node_pmi_feature,    &node_status_feature,  &node_console_feature, &node_http_feature,
+    &node_report_feature, &node_timers_feature,
 };
 
 enum { N_FEATURES = sizeof features / sizeof *features };

@@ -18,7 +18,7 @@ extern const struct node_feature node_hang_feature;
  *
  * f         copied
  * sig       the first signal that it gets; what it does not end is killed
- * returns   whether that was begun; false: not while a rank is being ended, or not all of them run */
+ * returns   whether that was begun; false: a rank is being ended, or not all of them run */
 bool node_hang_end(const struct node_view *n, const struct hang_finding *f, int sig);
 
 /* Why a process was ended; NULL: not for this. */

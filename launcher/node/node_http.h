@@ -6,7 +6,7 @@
  *     /status    JSON (status_json.h)
  *     /          for a browser: that of ddpctl report, with what the ranks do now
  *
- * The first node of several shows the ranks of all of them (node_figures.h).
+ * The first node of several shows the ranks of all of them (node_status.h).
  *
  * Nothing here changes a job. /healthz and /readyz are for all that may connect, the rest also
  * needs what the pages of a rendezvous server need (server.h): a process of the same user on this

@@ -20,7 +20,6 @@
 #include "launcher/reporting/report.h"
 #include "launcher/stdio/output.h"
 #include "node_dump.h"
-#include "node_figures.h"
 #include "node_goodput.h"
 #include "node_leave.h"
 #include "node_report.h"
@@ -476,8 +475,8 @@ static void on_message(void *arg, const struct message *m)
     struct node_roster *g = arg;
     if (m->type == MESSAGE_RESULT)
         node_report_hear(g->node, m);
-    if (m->type == MESSAGE_FIGURES)
-        node_figures_hear(g->node, m);
+    if (m->type == MESSAGE_FIGURES && g->node->parts->hear_figures != NULL)
+        g->node->parts->hear_figures(g->node, m);
     if (m->type == MESSAGE_RESULT || m->type == MESSAGE_FIGURES || g->keeps_link)
         return;
     if (m->type == MESSAGE_REFUSED)

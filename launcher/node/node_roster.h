@@ -69,8 +69,7 @@ struct node_result_place node_roster_place(const struct node_roster *g);
 void node_roster_close(struct node_roster *g);
 void node_roster_destroy(struct node_roster *g);
 
-/* To the coordinator, for what is neither the roster's nor the member's; nothing while there is no
- * link. */
+/* To the coordinator, for what the roster and the member do not handle; nothing without a link. */
 void node_roster_send(struct node_roster *g, const struct message *m);
 
 /* What this node waits for, in words, lent until the next event; NULL: nothing. */

@@ -1,6 +1,9 @@
 /* node_stacks.h - where the ranks of this node are that run just now (stacks.h), and torch's flight
  * recorder of them (flight_recorder.h): dumps that are asked for, and those that torch writes by
- * itself before it ends a rank whose collective call took too long. */
+ * itself before it ends a rank whose collective call took too long.
+ *
+ * NCCL's RAS (ras_query.h) is asked with the stacks. The first node of the job also asks it every
+ * RAS_POLL_MS, for its status: one node does, since the answer is about the whole job. */
 #ifndef DDP_LAUNCHER_NODE_NODE_STACKS_H
 #define DDP_LAUNCHER_NODE_NODE_STACKS_H
 
@@ -9,6 +12,7 @@
 struct ras_query;
 struct stack;
 struct stacks;
+struct status;
 
 extern const struct node_feature node_stacks_feature;
 
@@ -43,5 +47,14 @@ char **node_stacks_find_servers(const struct node_view *n);
 /* The ranks have failed, and none is left: gather what torch has written about them, and report
  * where. If all were asked before, this is known already. */
 void node_stacks_tell_flights(const struct node_view *n);
+
+/* What the last poll of NCCL's RAS that is over has found, if one of this generation has found a
+ * process: lent until the loop runs again. */
+void node_stacks_fill_nccl(const struct node_view *n, struct status *s);
+
+enum {
+    RAS_POLL_MS = 10000,
+    RAS_FIRST_MS = 2000, /* while no process listens */
+};
 
 #endif

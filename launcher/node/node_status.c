@@ -4,11 +4,11 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
+#include "launcher/reporting/job_figures.h"
 #include "launcher/stdio/output.h"
-#include "node_figures.h"
 #include "node_goodput.h"
-#include "node_ras.h"
 #include "node_roster.h"
+#include "node_stacks.h"
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -19,6 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+struct node_figures { /* of the first node of several, with --http */
+    const struct node_view *n;
+    uv_timer_t timer;
+    struct job_figures figures;
+    uint64_t asked_ms; /* 0: not in this generation */
+};
 
 struct rank_facts {
     uint32_t n_starts;
@@ -117,6 +124,7 @@ static void judge_pace(const struct node_view *n, struct status_rank *ranks, str
 int node_status_collect(const struct node_view *n, struct node_status_data *d)
 {
     const size_t n_local = (size_t)n->spec->n_local;
+    const struct node_figures *others = n->parts->figures;
     struct generation_place place = {0};
     *d = (struct node_status_data){.ranks = calloc(n_local, sizeof *d->ranks),
                                    .tails = calloc(n_local, sizeof *d->tails)};
@@ -142,8 +150,8 @@ int node_status_collect(const struct node_view *n, struct node_status_data *d)
                                 .now_ms = now_ms,
                                 .begun_ms = n->begun_ms,
                                 .generation_ms = supervisor_generation_ms(n->supervisor)};
-    node_ras_fill_status(n, &d->status);
-    d->status.others = node_figures_get(n);
+    node_stacks_fill_nccl(n, &d->status);
+    d->status.others = others != NULL && others->figures.nodes != NULL ? &others->figures : NULL;
     node_roster_fill_place(n->parts->roster, &place, &d->status.first_rank);
     d->status.node = place.node_rank;
     d->status.n_nodes = place.n_nodes;
@@ -162,17 +170,125 @@ void node_status_release(struct node_status_data *d)
     *d = (struct node_status_data){0};
 }
 
+/* --- the ranks of other nodes --- */
+
+enum { LOOK_MS = 1000 };
+
+static bool is_running(const struct node_view *n)
+{
+    return supervisor_get_state(n->supervisor) == SUPERVISOR_RUNNING;
+}
+
+/* The place is that of the generation that runs. */
+static bool is_first(const struct node_view *n)
+{
+    const struct generation_place *place = &n->start->place;
+    return is_running(n) && place->node_rank == 0 && place->n_nodes > 1;
+}
+
+/* returns whether what arrives can be kept */
+static bool enter(struct node_figures *p, uint64_t now_ms)
+{
+    const uint32_t n_nodes = (uint32_t)p->n->start->place.n_nodes;
+    const uint32_t generation = supervisor_generation(p->n->supervisor);
+    if (p->figures.nodes != NULL && p->figures.generation == generation &&
+        p->figures.n_nodes == n_nodes)
+        return true;
+    p->asked_ms = 0;
+    return job_figures_begin(&p->figures, generation, n_nodes, now_ms) == 0;
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct node_figures *p = timer->data;
+    const uint64_t now_ms = co_now_ms();
+    if (!is_first(p->n)) {
+        job_figures_fini(&p->figures);
+        return;
+    }
+    if (!enter(p, now_ms) || (p->asked_ms != 0 && now_ms - p->asked_ms < NODE_STATUS_ASK_MS))
+        return;
+    p->asked_ms = now_ms;
+    const struct message m = {.type = MESSAGE_FIGURES,
+                              .generation = p->figures.generation,
+                              .figures = {.kind = MESSAGE_FIGURES_ASKED}};
+    node_roster_send(p->n->parts->roster, &m);
+}
+
+static void answer(const struct node_view *n, uint32_t generation)
+{
+    struct node_status_data data;
+    const size_t n_local = (size_t)n->spec->n_local;
+    size_t n_ranks = 0;
+    co_autofree struct message_figures_rank *ranks = calloc(n_local, sizeof *ranks);
+    if (ranks == NULL || !is_running(n) || supervisor_generation(n->supervisor) != generation ||
+        node_status_collect(n, &data) < 0)
+        return;
+    for (size_t i = 0; i < n_local; i++)
+        n_ranks += job_figures_of_rank(&data.status, (int)i, &ranks[n_ranks]);
+    const struct message m = {.type = MESSAGE_FIGURES,
+                              .generation = generation,
+                              .figures = {.kind = MESSAGE_FIGURES_RANKS,
+                                          .node_index = (uint32_t)data.status.node,
+                                          .host = data.host,
+                                          .n_ranks = n_ranks,
+                                          .ranks = ranks}};
+    node_roster_send(n->parts->roster, &m);
+    node_status_release(&data);
+}
+
+static void hear_figures(const struct node_view *n, const struct message *m)
+{
+    struct node_figures *p = n->parts->figures;
+    if (m->figures.kind == MESSAGE_FIGURES_ASKED)
+        answer(n, m->generation);
+    else if (p != NULL && p->figures.nodes != NULL)
+        job_figures_take(&p->figures, m, co_now_ms());
+}
+
+static int figures_open(const struct node_view *n, struct co_error *err)
+{
+    if (n->spec->http == NULL || !n->spec->world.has_others)
+        return 0;
+    struct node_figures *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
+    p->n = n;
+    uv_timer_init(n->loop, &p->timer);
+    p->timer.data = p;
+    uv_timer_start(&p->timer, on_time, LOOK_MS, LOOK_MS);
+    n->parts->figures = p;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct node_figures *p = handle->data;
+    job_figures_fini(&p->figures);
+    free(p);
+}
+
+static void figures_close(const struct node_view *n)
+{
+    if (n->parts->figures != NULL)
+        uv_close((uv_handle_t *)&n->parts->figures->timer, on_closed);
+    n->parts->figures = NULL;
+}
+
 static int status_open(const struct node_view *n, struct co_error *err)
 {
     struct node_status *p = calloc(1, sizeof *p + (size_t)n->spec->n_local * sizeof p->ranks[0]);
     if (p == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     n->parts->status = p;
-    return 0;
+    n->parts->hear_figures = hear_figures;
+    return figures_open(n, err);
 }
 
 static void status_close(const struct node_view *n)
 {
+    figures_close(n);
+    n->parts->hear_figures = NULL;
     free(n->parts->status);
     n->parts->status = NULL;
 }

@@ -1,5 +1,9 @@
 /* node_status.h - what is known of this node and its ranks now: for ddpctl, and for the pages of
- * --http. */
+ * --http.
+ *
+ * The first node of a job of several shows on these pages how the ranks of all nodes are: it asks
+ * every NODE_STATUS_ASK_MS through the coordinator (rendezvous/jobs/figures.h), and each other node
+ * answers. */
 #ifndef DDP_LAUNCHER_NODE_NODE_STATUS_H
 #define DDP_LAUNCHER_NODE_NODE_STATUS_H
 
@@ -9,6 +13,8 @@
 #include "node_view.h"
 
 extern const struct node_feature node_status_feature;
+
+enum { NODE_STATUS_ASK_MS = 5000 };
 
 struct node_status_data {
     struct status status; /* lends from the rest, and from the node until the next event */

@@ -10,10 +10,10 @@
 #include "launcher/generation/generation.h"
 #include "launcher/reporting/events.h"
 #include "launcher/spawner/spawner.h"
+#include "launcher/start/start.h"
 #include "launcher/stdio/rank_io.h"
 #include "launcher/supervisor/rank_numbers.h"
 #include "launcher/supervisor/supervisor.h"
-#include "start.h"
 
 #include "common/error.h"
 
@@ -22,6 +22,7 @@
 
 struct flights;
 struct job_spec;
+struct message;
 struct node;
 struct output;
 struct torch_hook;
@@ -71,6 +72,8 @@ struct node_parts {
     struct node_leave *leave;
     struct node_standby *standby;
     struct node_status *status;
+    /* of node_status: a FIGURES came from the coordinator; NULL: closed */
+    void (*hear_figures)(const struct node_view *n, const struct message *m);
     struct node_timers *timers;
     const char *timer_file; /* of node_timers; NULL: not served */
     struct node_pace *pace;

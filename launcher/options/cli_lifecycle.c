@@ -6,7 +6,6 @@
 #include "common/error.h"
 #include "common/parse.h"
 
-#include <ddp/env.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -304,7 +303,7 @@ static int set_uninterruptible(const struct draft *d, struct job_spec *spec, str
 static int set_timer_file(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const char *is_on = host_env_get(d->world, "TORCHELASTIC_ENABLE_FILE_TIMER");
-    const char *path = host_env_get(d->world, DDP_ENV_TIMER_FILE);
+    const char *path = host_env_get(d->world, "TORCHELASTIC_TIMER_FILE");
     if (is_on == NULL || strcmp(is_on, "1") != 0)
         return 0;
     return cli_copy(path != NULL ? path : "", &spec->timer_file, err);

@@ -96,7 +96,7 @@ static void print_pace(const struct status *s, FILE *out)
           "Part of a step that the others would save without the slowest rank.");
 }
 
-/* Of the ranks of this node, and of other nodes that are not stale. */
+/* The ranks of this node, and of other nodes that are not stale. */
 static void each_rank(const struct status *s,
                       void (*on_rank)(void *arg, const struct message_figures_rank *r), void *arg)
 {

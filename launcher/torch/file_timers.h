@@ -1,10 +1,11 @@
 /* file_timers.h - the timers of torch.distributed.elastic.timer: its FileTimerClient writes a line
  * of JSON into a named pipe when a process sets a timer, and when it releases it:
  *
- *     {"version": 1, "pid": 4711, "scope_id": "step 1", "expiration_time": 1795355966.9, "signal": 9}
+ *     {"version": 1, "pid": 4711, "scope_id": "step 1", "expiration_time": 1795355966.9,
+ *      "signal": 9}
  *     {"version": 1, "pid": 4711, "scope_id": "step 1", "expiration_time": -1, "signal": 0}
  *
- * Times are those of the Unix clock; a negative one releases. A process has one timer of each scope.
+ * Times are those of the Unix clock; a negative one releases. A process has a timer of each scope.
  * With a signal of 0 or less, the end of the timer is to be reported, and nothing else. Pure. */
 #ifndef DDP_LAUNCHER_TORCH_FILE_TIMERS_H
 #define DDP_LAUNCHER_TORCH_FILE_TIMERS_H
@@ -32,7 +33,7 @@ struct file_timer {
 struct file_timers {         /* zeroed: none */
     struct file_timer *list; /* owned */
     size_t n, capacity;
-    uint64_t n_bad;     /* lines that are none of the two */
+    uint64_t n_bad;     /* lines of another form */
     uint64_t n_refused; /* timers, for want of space or memory */
     size_t len;
     bool skips; /* what arrives belongs to a line that is too long */

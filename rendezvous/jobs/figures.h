@@ -1,5 +1,5 @@
-/* figures.h - how the ranks of each node are, on their way to the first node of the job, which shows
- * them on its pages.
+/* figures.h - how the ranks of each node are, on the way to the first node of the job, which shows
+ * it on its pages.
  *
  * The first node of the generation asks now and then, each other node of it is asked, and answers
  * once. Nothing is kept, and what was not asked for is dropped: a first node that does not ask,

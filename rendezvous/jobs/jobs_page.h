@@ -17,8 +17,9 @@ int jobs_page_status(const struct jobs *j, struct co_buf *page);
 
 /* Filled in by the server's owner, and kept as long as the server. */
 struct jobs_pages {
-    const struct seal_key *key;          /* whose page key opens them (seal.h); NULL: no token */
-    struct jobs *(*get_jobs)(void *arg); /* whose pages they are now; NULL: there are none */
+    const struct seal_key *key; /* whose page key opens them (seal.h); NULL: no token */
+    struct jobs *(*get_jobs)(
+        void *arg); /* whose pages they are now; NULL: this process has no jobs */
     void *arg;
 };
 

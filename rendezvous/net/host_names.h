@@ -19,7 +19,7 @@ enum { HOST_NAME_CHARS = 253 }; /* a name of the DNS has no more */
  * returns   0, -EINVAL */
 int host_names_check(const char *option, const char *value, struct co_error *err);
 
-/* Is this localhost, the name of this machine, or that up to its first dot? No name is looked up. */
+/* Is this localhost, the name of this machine, or its part before the first dot? Asks no server. */
 bool host_names_are_own(const char *host);
 
 /* May a client call this machine so?

@@ -260,8 +260,8 @@ static bool is_path(const struct http_request *r, const char *wanted)
     return r->path_len == strlen(wanted) && memcmp(r->path, wanted, r->path_len) == 0;
 }
 
-/* A browser cannot know the key, so that its holder may call us by any name. HTTP/1.0 needs no name;
- * no browser leaves it out. */
+/* A browser cannot know the key, so that its holder may call us by any name. HTTP/1.0 needs no
+ * name; no browser leaves it out. */
 static int check_access(const struct server *s, const struct http_request *r, bool is_trusted)
 {
     const struct server_pages *p = &s->opts.pages;

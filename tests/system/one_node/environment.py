@@ -1,6 +1,6 @@
 """What a rank finds in its environment, end to end.
 
-Covers: launcher/job, launcher/generation, launcher
+Covers: launcher/start, launcher/job, launcher/generation, launcher
 """
 import os
 import socket

@@ -1,7 +1,7 @@
 """Ranks without a ddp_model, which report their steps with ddp_step_done(): for ddprun they are libddp programs like others. They are
 tests/support/programs/plain_rank.c, and write the lines of recovery_rank.c.
 
-Covers: worker-runtime/group, launcher/node, segments
+Covers: launcher/start, worker-runtime/group, launcher/node, segments
 """
 import os
 import unittest

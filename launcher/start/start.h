@@ -1,7 +1,7 @@
 /* start.h - ask the spawner for ranks: what each of them executes, its environment, what it has as
  * descriptors. */
-#ifndef DDP_LAUNCHER_NODE_START_H
-#define DDP_LAUNCHER_NODE_START_H
+#ifndef DDP_LAUNCHER_START_START_H
+#define DDP_LAUNCHER_START_START_H
 
 #include "launcher/job/worker_env.h"
 
