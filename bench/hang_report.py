@@ -54,7 +54,7 @@ def run_once(args, way):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--timeout", type=int, default=5)
+    parser.add_argument("--timeout", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--torch", help="a Python that has torch 2.15 or later")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
