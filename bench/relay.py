@@ -3,7 +3,7 @@
 
 usage: bench/relay.py [--runs R] [--requests N] [--join CLIENTS:NODES]... [--build DIR]
 
-On one machine, over loopback: a process with the store, and one with the relays of all nodes (tests/support/programs/relayed_store.c).
+On one machine, over loopback: a process with the store, and others with the relays of the nodes (tests/support/programs/relayed_store.c).
 Both ways of access take turns for each figure.
 
   --runs R               runs of each figure (default: 5)
@@ -21,6 +21,7 @@ import sys
 import results
 
 LIMIT_S = 120
+FILES_BESIDE = 200
 DIRECT, SEALED, PLAIN = "direct", "relay, encrypted", "relay, in the clear"
 
 
@@ -31,7 +32,7 @@ class Store:
         self.process = subprocess.Popen([f"{build}/tests/support/relayed_store", str(n_nodes), *more], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         pid, self.port, *self.relays = map(int, self.process.stdout.readline().split())
-        self.pids = {"store": pid, "relays": self.process.pid}
+        self.pid = pid
 
     def __enter__(self):
         return self
@@ -45,16 +46,16 @@ class Store:
             self.process.kill()
             self.process.wait()
 
-    def cpu_s(self, who):
-        with open(f"/proc/{self.pids[who]}/schedstat", encoding="ascii") as f:
+    def cpu_s(self):
+        with open(f"/proc/{self.pid}/schedstat", encoding="ascii") as f:
             return int(f.read().split()[0]) / 1e9
 
-    def rss_bytes(self, who):
-        with open(f"/proc/{self.pids[who]}/statm", encoding="ascii") as f:
+    def rss_bytes(self):
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as f:
             return int(f.read().split()[1]) * resource.getpagesize()
 
-    def n_sockets(self, who):
-        folder = f"/proc/{self.pids[who]}/fd"
+    def n_sockets(self):
+        folder = f"/proc/{self.pid}/fd"
         return sum(os.readlink(f"{folder}/{fd}").startswith("socket:") for fd in os.listdir(folder))
 
 
@@ -87,11 +88,9 @@ def in_turn(args, n_nodes, *run):
     for _ in range(args.runs):
         for way, more in WAYS.items():
             with Store(args.build, n_nodes, *more) as store:
-                rss, cpu = store.rss_bytes("store"), {who: store.cpu_s(who) for who in store.pids}
+                rss, cpu_s = store.rss_bytes(), store.cpu_s()
                 said = load(args.build, [store.port] if way == DIRECT else store.relays, *run)
-                facts = {who + "_cpu_s": store.cpu_s(who) - cpu[who] for who in store.pids}
-                facts["rss"] = store.rss_bytes("store") - rss
-                found[way].append({**said, **facts})
+                found[way].append({**said, "cpu_s": store.cpu_s() - cpu_s, "rss": store.rss_bytes() - rss})
     return found
 
 
@@ -111,16 +110,16 @@ def round_trips(args):
 def joins(args):
     for n_clients, n_nodes in args.join:
         found = in_turn(args, n_nodes, "join", n_clients)
-        base = {key: statistics.median(run[key] for run in found[DIRECT]) for key in ("seconds", "store_cpu_s", "rss")}
+        base = {key: statistics.median(run[key] for run in found[DIRECT]) for key in ("seconds", "cpu_s", "rss")}
         for way, runs in found.items():
             middle = {key: statistics.median(run[key] for run in runs) for key in base}
             with Store(args.build, n_nodes, *WAYS[way]) as store:
                 held = []
                 load(args.build, [store.port] if way == DIRECT else store.relays, "hold", n_clients,
-                     hold=lambda held=held, store=store: held.append(store.n_sockets("store")))
+                     hold=lambda held=held, store=store: held.append(store.n_sockets()))
             yield [f"{n_clients:,} of {n_nodes:,} nodes", way, len(runs), f"{min(run['seconds'] for run in runs):.3f}",
-                   f"{middle['seconds']:.3f}", ratio(middle["seconds"], base["seconds"]), f"{middle['store_cpu_s']:.3f}",
-                   ratio(middle["store_cpu_s"], base["store_cpu_s"]), f"{middle['rss'] / 1e6:.1f}", held[0]]
+                   f"{middle['seconds']:.3f}", ratio(middle["seconds"], base["seconds"]), f"{middle['cpu_s']:.3f}",
+                   ratio(middle["cpu_s"], base["cpu_s"]), f"{middle['rss'] / 1e6:.1f}", held[0]]
 
 
 def pair(text):
@@ -128,6 +127,17 @@ def pair(text):
     if not 1 <= nodes <= clients:
         raise argparse.ArgumentTypeError("expected CLIENTS:NODES")
     return clients, nodes
+
+
+def may_open(n_files):
+    """As root also beyond the hard limit."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, n_files),) * 2)
+    except (OSError, ValueError) as error:
+        print(f"left out: {n_files} open files: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def main():
@@ -139,9 +149,7 @@ def main():
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
     args.join = args.join or [(1024, 128), (8192, 1024), (16384, 2048)]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    args.join = [(clients, nodes) for clients, nodes in args.join if may_open(clients + FILES_BESIDE)]
     before = results.load_average()
     text = "\n\n".join([
         f"A get, {args.requests:,} in turn by one client:",

@@ -1,4 +1,4 @@
-/* relayed_store.c - a store in one process and its relays in another, for tests and bench/relay.py.
+/* relayed_store.c - a store in one process and its relays in others, for tests and bench/relay.py.
  *
  *     relayed_store [N_PORTS [plain]]      nothing: one port. plain: links in the clear
  *
@@ -16,9 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_PORTS = 16384, MAX_CLIENTS = 65536, GENERATION = 1 };
+enum {
+    MAX_PORTS = 16384,
+    PORTS_A_PROCESS =
+        1024, /* a process with relays has three descriptors for each, and its clients */
+    MAX_CLIENTS = 65536,
+    GENERATION = 1
+};
 
 struct ports { /* of the process with the store */
     uint16_t store, links;
@@ -30,7 +37,7 @@ static const struct seal_key *used_key = &key;
 static struct server *store, *listener;
 static struct relay_hub *hub;
 static struct relay_port *relays[MAX_PORTS];
-static int64_t n_relays = 1;
+static int64_t n_relays;
 static struct co_error err;
 
 static void on_refused(void *arg, const char *text)
@@ -111,12 +118,12 @@ static void serve_store(int in_fd, int out_fd)
     run_until_end(in_fd);
 }
 
-/* --- the process with the relays --- */
+/* --- the processes with the relays --- */
 
-static void serve_relays(uint16_t link_port)
+static void serve_relays(int64_t n, uint16_t link_port)
 {
     uv_loop_init(&loop);
-    for (int64_t i = 0; i < n_relays; i++) {
+    for (n_relays = 0; n_relays < n; n_relays++) {
         const struct relay_port_opts opts = {.host = "127.0.0.1",
                                              .port = link_port,
                                              .key = used_key,
@@ -124,20 +131,42 @@ static void serve_relays(uint16_t link_port)
                                              .generation = GENERATION,
                                              .max_clients = MAX_CLIENTS,
                                              .on_refused = on_refused};
-        if (relay_port_open(&loop, &opts, &relays[i], &err) < 0)
+        if (relay_port_open(&loop, &opts, &relays[n_relays], &err) < 0)
             die("cannot relay");
-        printf(" %u", relay_port_number(relays[i]));
+        printf(" %u", relay_port_number(relays[n_relays]));
     }
-    printf("\n");
     fflush(stdout);
-    run_until_end(0);
+}
+
+/* Each is ready before the next one begins, so that their ports do not mix. */
+static void start_relays(int64_t n, uint16_t link_port)
+{
+    int ready[2];
+    char byte = 0;
+    if (pipe(ready) < 0)
+        die("pipe");
+    const pid_t pid = fork();
+    if (pid < 0)
+        die("fork");
+    if (pid == 0) {
+        serve_relays(n, link_port);
+        if (write(ready[1], &byte, 1) != 1)
+            die("write");
+        run_until_end(0);
+        exit(0);
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1)
+        die("a process with relays did not start");
+    close(ready[0]);
 }
 
 int main(int argc, char **argv)
 {
     struct ports ports;
+    int64_t n = 1;
     int down[2], up[2];
-    if (argc > 1 && co_parse_int("N_PORTS", argv[1], 1, MAX_PORTS, &n_relays, &err) < 0)
+    if (argc > 1 && co_parse_int("N_PORTS", argv[1], 1, MAX_PORTS, &n, &err) < 0)
         die("usage: relayed_store [N_PORTS [plain]]");
     if (argc > 2)
         used_key = NULL;
@@ -149,7 +178,6 @@ int main(int argc, char **argv)
     if (pid < 0)
         die("fork");
     if (pid == 0) {
-        n_relays = 0;
         close(down[1]);
         serve_store(down[0], up[1]);
         return 0;
@@ -158,6 +186,13 @@ int main(int argc, char **argv)
     if (read(up[0], &ports, sizeof ports) != sizeof ports)
         die("the store did not start");
     printf("%d %u", (int)pid, ports.store);
-    serve_relays(ports.links);
+    fflush(stdout);
+    for (; n > 0; n -= PORTS_A_PROCESS)
+        start_relays(n < PORTS_A_PROCESS ? n : PORTS_A_PROCESS, ports.links);
+    printf("\n");
+    fflush(stdout);
+    close(down[1]); /* the store ends when the last process with relays does */
+    while (wait(NULL) > 0)
+        ;
     return 0;
 }
