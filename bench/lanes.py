@@ -21,8 +21,8 @@ from collectives_net import LIMIT_S, Namespaces, store
 MS = "1000"  # at least, of one run
 
 
-def run(spaces, args, lanes, job):
-    """Bytes a second, each way."""
+def run(spaces, args, job, more):
+    """Bytes a second, each way, with more variables in the environment of the ranks."""
     port = str(29400 + job % 500)
     command = [f"{args.build}/bench/collectives", "segment", "steady", MS, str(args.bytes)]
     with store(spaces, args, port):
@@ -31,8 +31,7 @@ def run(spaces, args, lanes, job):
             for rank in range(2):
                 env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                        "GROUP_RANK": str(rank), "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": spaces.addresses[0],
-                       "MASTER_PORT": port, "DDP_SOCKET_LANES": str(lanes), "PACING_BYTES": str(args.rate),
-                       "LD_PRELOAD": f"{args.build}/bench/libpacing.so"}
+                       "MASTER_PORT": port, **more}
                 ranks.append(subprocess.Popen(spaces.command(rank, command), env=env, stdin=subprocess.DEVNULL,
                                               stdout=subprocess.PIPE, text=True))
             figures = [float(process.communicate(timeout=LIMIT_S)[0].split()[3]) for process in ranks]
@@ -64,7 +63,8 @@ def main():
         for _ in range(args.rounds):
             for n in numbers:
                 job += 1
-                rates[n].append(run(spaces, args, n, job))
+                rates[n].append(run(spaces, args, job, {"DDP_SOCKET_LANES": str(n), "PACING_BYTES": str(args.rate),
+                                                        "LD_PRELOAD": f"{args.build}/bench/libpacing.so"}))
     first = results.spread(rates[numbers[0]])[1]
     rows = [[str(n), str(len(rates[n])), f"{min(rates[n]) / 1e6:.1f}", f"{results.spread(rates[n])[1] / 1e6:.1f}",
              f"{results.spread(rates[n])[1] / first:.2f}"] for n in numbers]

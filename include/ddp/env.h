@@ -90,7 +90,8 @@
     "DDP_NODE_RANK" /* this node among the nodes, if the launcher has no variable for it and
                        several "nodes" are one machine */
 #define DDP_ENV_SOCKET_IFNAME                                                                      \
-    "DDP_SOCKET_IFNAME" /* the network interface through which other nodes reach this one */
+    "DDP_SOCKET_IFNAME" /* the network interfaces through which other nodes reach this one:
+                           "eth0,eth1", or without some, "^docker" */
 #define DDP_ENV_SOCKET_LANES                                                                       \
     "DDP_SOCKET_LANES" /* connections between two ranks of different nodes that large exchanges
                           are striped over: "1" to "16" */

@@ -364,13 +364,14 @@ static int fill_variables(struct pmix_host *h, uint32_t world_size, bool is_over
                           struct co_error *err)
 {
     const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
-    const struct pmix_variables_opts opts = {
-        .of_libpmix = h->plugin->variables(h->server),
-        .shared_directory = h->shared,
-        .interface = interface != NULL && *interface != '\0' && h->nodes != NULL ? interface : NULL,
-        .world_size = (int)world_size,
-        .n_local = h->opts.n_local,
-        .is_oversubscribed = is_oversubscribed};
+    const bool is_list = interface != NULL && *interface != '\0' && *interface != '^';
+    const struct pmix_variables_opts opts = {.of_libpmix = h->plugin->variables(h->server),
+                                             .shared_directory = h->shared,
+                                             .interface =
+                                                 is_list && h->nodes != NULL ? interface : NULL,
+                                             .world_size = (int)world_size,
+                                             .n_local = h->opts.n_local,
+                                             .is_oversubscribed = is_oversubscribed};
     return pmix_variables_fill(&h->variables, &opts, err);
 }
 

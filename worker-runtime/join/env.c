@@ -436,6 +436,23 @@ int env_from_info(const struct ddp_rank_info *p, struct env_who *ret, struct co_
     return 0;
 }
 
+int env_memory_node(const char *list, int local_rank)
+{
+    const char *at = list != NULL ? list : "";
+    char word[12];
+    int64_t node;
+    for (int i = 0; i < local_rank; i++) {
+        at += strcspn(at, ",");
+        at += at[0] == ',';
+    }
+    const size_t length = strcspn(at, ",");
+    if (length >= sizeof word)
+        return -1;
+    memcpy(word, at, length);
+    word[length] = '\0';
+    return co_parse_int("", word, 0, INT_MAX, &node, NULL) == 0 ? (int)node : -1;
+}
+
 /* --- the process's own environment ------------------------------------------------------------ */
 
 const char *env_getenv(void *arg, const char *name)

@@ -66,6 +66,12 @@ int env_from_info(const struct ddp_rank_info *info, struct env_who *ret, struct 
 int env_find_store(const char *given_host, uint16_t given_port, const char **ret_host,
                    uint16_t *ret_port, struct co_error *err);
 
+/* The memory node of a rank in a list of DDP_NUMA_NODES.
+ *
+ * list      NULL: not set
+ * returns   -1: bound to none or several, or the list says nothing of it */
+int env_memory_node(const char *list, int local_rank);
+
 /* Of this process. */
 const char *env_getenv(void *arg, const char *name);
 /* A number, or `missing` if the variable is not set or empty. returns 0, -ENOEXEC */

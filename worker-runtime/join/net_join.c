@@ -19,6 +19,7 @@
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/tcp/net_interface.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -64,6 +65,9 @@ struct joining {
     const struct env_who *who; /* of opts */
     uint64_t deadline_ms;
     struct store_client *store; /* of local rank 0 */
+    struct net_interface_rule interface_rule;
+    struct net_interface *interface; /* n_interfaces, owned; NULL: not looked at yet */
+    unsigned n_interfaces;
     struct net_address address;
     struct net_member mine;
     struct net_member *node; /* n_local: of this node's ranks */
@@ -206,14 +210,34 @@ static void find_ends(const struct joining *j, struct net_address *ret_own,
     *ret_store = net_address_of(&peer);
 }
 
+static int look_at_interfaces(struct joining *j, struct co_error *err)
+{
+    const int code =
+        net_interface_rule_parse(getenv(DDP_ENV_SOCKET_IFNAME), &j->interface_rule, err);
+    return code != 0 ? code : net_interface_list(&j->interface, &j->n_interfaces, err);
+}
+
+static int choose_ends(struct joining *j, const struct net_address *first, struct net_ends *ret,
+                       struct co_error *err)
+{
+    const struct net_interface_user user = {
+        .local_rank = (unsigned)j->who->local_rank,
+        .memory_node = env_memory_node(getenv(DDP_ENV_NUMA_NODES), j->who->local_rank)};
+    return net_interface_choose_ends(&j->interface_rule, j->interface, j->n_interfaces, first,
+                                     &user, ret, err);
+}
+
+/* All interfaces are looked at here, so that all ranks of the node get the same error. */
 static int choose_address(struct joining *j, struct net_address *ret, struct co_error *err)
 {
-    const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
-    struct net_address store;
-    if (interface != NULL && interface[0] != '\0')
-        return net_address_of_interface(interface, ret, err);
-    find_ends(j, ret, &store);
-    return 0;
+    struct net_address reached_by, store;
+    struct net_ends ends;
+    int code = look_at_interfaces(j, err);
+    find_ends(j, &reached_by, &store);
+    if (code == 0)
+        code = net_interface_choose_first(&j->interface_rule, j->interface, j->n_interfaces,
+                                          &reached_by, ret, err);
+    return code != 0 ? code : choose_ends(j, ret, &ends, err);
 }
 
 /* Every rank gets what local rank 0 found: the address, or why it has none. */
@@ -236,25 +260,33 @@ static int agree_on_address(struct joining *j, struct co_error *err)
     return 0;
 }
 
-/* One is the connection that two ranks have anyway. */
-static uint16_t choose_lanes(void)
+/* One is the connection that two ranks have anyway. Unless users set the number, each end of this
+ * rank has one. */
+static void choose_lanes(struct net_member *m)
 {
     const char *value = getenv(DDP_ENV_SOCKET_LANES); /* was checked */
-    const int lanes = value != NULL ? atoi(value) : 1;
-    return (uint16_t)(lanes > 1 ? lanes : 0);
+    const bool is_set = value != NULL && value[0] != '\0';
+    const int lanes = is_set ? atoi(value) : 1;
+    m->lanes = (uint16_t)(is_set ? (lanes > 1 ? lanes : 0) : m->ends.n);
+    if (m->lanes == 0)
+        m->ends = (struct net_ends){0};
+    else if (!is_set)
+        m->ends.flags |= NET_ENDS_UNCOUNTED;
 }
 
 static int listen_all(struct joining *j, struct co_error *err)
 {
-    int code = 0;
     j->mine = (struct net_member){.rank = (uint32_t)j->who->rank,
                                   .local_rank = (uint32_t)j->who->local_rank,
                                   .pid = (uint32_t)getpid(),
-                                  .address = j->address,
-                                  .lanes = choose_lanes()};
+                                  .address = j->address};
+    int code = j->interface == NULL ? look_at_interfaces(j, err) : 0;
+    if (code == 0)
+        code = choose_ends(j, &j->address, &j->mine.ends, err);
+    choose_lanes(&j->mine);
     gethostname(j->mine.host, sizeof j->mine.host - 1);
     for (int i = 0; code == 0 && i < NET_N_CHANNELS; i++)
-        code = net_address_listen(&j->address, &j->mine.port[i], &j->to->listener[i], err);
+        code = net_member_listen(&j->mine, &j->mine.port[i], &j->to->listener[i], err);
     return code;
 }
 
@@ -321,7 +353,8 @@ static int read_report(struct joining *j, const uint8_t *bytes, size_t length, u
                            "the environment: two processes are rank %u, on %s and %s: give each "
                            "process its own RANK",
                            m.rank, j->to->member[m.rank].host, m.host);
-        if (!net_address_is_known(&m.address) || m.local_rank >= r.n_local)
+        if (!net_address_is_known(&m.address) || !net_ends_is_valid(&m.ends) ||
+            m.local_rank >= r.n_local)
             return co_fail(err, -EIO, "rank %u (%s) has no address", m.rank, m.host);
         j->to->member[m.rank] = m;
         j->to->member[m.rank].node = node;
@@ -443,6 +476,9 @@ static int get_table(struct joining *j, struct table *ret, struct co_error *err)
                        "own for each job");
     if (ret->code == 0)
         memcpy(j->to->member, bytes + sizeof *ret, members);
+    for (int r = 0; ret->code == 0 && r < j->who->world_size; r++)
+        if (!net_ends_is_valid(&j->to->member[r].ends))
+            return co_fail(err, -EIO, "the table of ranks in the store is damaged");
     return 0;
 }
 
@@ -548,6 +584,7 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
             "the environment gives %d nodes, but %u joined; check the variables of the nodes",
             who->n_nodes, to->map.n_nodes);
     client_close(j->store);
+    free(j->interface);
     if (code != 0) {
         net_join_destroy(to);
         return code;

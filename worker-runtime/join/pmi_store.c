@@ -9,11 +9,12 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/parse.h"
+#include "common/scope.h"
 #include "env.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/pmi/pmi1_client.h"
 #include "store_host.h"
-#include "worker-runtime/tcp/net_address.h"
+#include "worker-runtime/tcp/net_interface.h"
 
 #include <arpa/inet.h>
 #include <ddp/env.h>
@@ -59,10 +60,10 @@ bool pmi_store_is_known(void)
 
 /* --- rank 0 ----------------------------------------------------------------------------------- */
 
-static bool is_useful(const struct ifaddrs *i, int family)
+static bool is_useful(const struct net_interface_rule *rule, const struct ifaddrs *i, int family)
 {
     if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family || (i->ifa_flags & IFF_UP) == 0 ||
-        (i->ifa_flags & IFF_LOOPBACK) != 0)
+        (i->ifa_flags & IFF_LOOPBACK) != 0 || !net_interface_rule_allows(rule, i->ifa_name))
         return false;
     return family == AF_INET ||
            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
@@ -75,10 +76,11 @@ static void add_address(struct endpoint *m, int family, const void *bytes)
         m->n_addresses++;
 }
 
-static void add_addresses(struct endpoint *m, const struct ifaddrs *list, int family)
+static void add_addresses(struct endpoint *m, const struct net_interface_rule *rule,
+                          const struct ifaddrs *list, int family)
 {
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        if (!is_useful(i, family))
+        if (!is_useful(rule, i, family))
             continue;
         const struct sockaddr *a = i->ifa_addr;
         add_address(m, family,
@@ -87,24 +89,38 @@ static void add_addresses(struct endpoint *m, const struct ifaddrs *list, int fa
     }
 }
 
+/* The address of the first interface that the user names. */
+static int find_named(struct endpoint *m, const struct net_interface_rule *rule,
+                      struct net_address *ret_listen, struct co_error *err)
+{
+    const struct net_address none = {0};
+    co_autofree struct net_interface *list = NULL;
+    unsigned n;
+    int rc = net_interface_list(&list, &n, err);
+    if (rc == 0)
+        rc = net_interface_choose_first(rule, list, n, &none, ret_listen, err);
+    if (rc == 0)
+        add_address(m, ret_listen->family, ret_listen->bytes);
+    return rc;
+}
+
 /* All addresses of this machine by which others may reach it; of one family, since a socket listens
  * for one. Without any the job is on this machine. ret_listen   for store_host_open() */
 static int find_addresses(struct endpoint *m, struct net_address *ret_listen, struct co_error *err)
 {
-    const char *interface = getenv(DDP_ENV_SOCKET_IFNAME);
+    struct net_interface_rule rule;
     struct ifaddrs *list;
-    if (interface != NULL && interface[0] != '\0') {
-        int rc = net_address_of_interface(interface, ret_listen, err);
-        if (rc == 0)
-            add_address(m, ret_listen->family, ret_listen->bytes);
+    const int rc = net_interface_rule_parse(getenv(DDP_ENV_SOCKET_IFNAME), &rule, err);
+    if (rc != 0)
         return rc;
-    }
+    if (rule.n > 0 && !rule.excludes)
+        return find_named(m, &rule, ret_listen, err);
     if (getifaddrs(&list) != 0)
         return co_fail(err, -errno, "cannot list the network interfaces: %s", strerror(errno));
     *ret_listen = (struct net_address){.family = AF_INET, .bytes = {127, 0, 0, 1}};
-    add_addresses(m, list, AF_INET);
+    add_addresses(m, &rule, list, AF_INET);
     if (m->n_addresses == 0) {
-        add_addresses(m, list, AF_INET6);
+        add_addresses(m, &rule, list, AF_INET6);
         if (m->n_addresses > 0)
             *ret_listen = (struct net_address){.family = AF_INET6, .bytes = {[15] = 1}};
     }

@@ -5,9 +5,7 @@
 #include "common/scope.h"
 
 #include <arpa/inet.h>
-#include <ddp/env.h>
 #include <errno.h>
-#include <ifaddrs.h>
 #include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -42,51 +40,18 @@ struct net_address net_address_of(const struct sockaddr_storage *socket)
     return a;
 }
 
-static bool is_link_local(const struct net_address *a)
+bool net_address_is_link_local(const struct net_address *a)
 {
     if (a->family == AF_INET6)
         return a->bytes[0] == 0xfe && (a->bytes[1] & 0xc0) == 0x80;
     return a->bytes[0] == 169 && a->bytes[1] == 254;
 }
 
-/* Which of an interface's addresses to take: the higher, the better. */
-static int worth(const struct net_address *a)
+int net_address_worth(const struct net_address *a)
 {
-    if (a->family == 0)
+    if (!net_address_is_known(a))
         return 0;
-    return 1 + (a->family == AF_INET) + 2 * !is_link_local(a);
-}
-
-int net_address_of_interface(const char *name, struct net_address *ret, struct co_error *err)
-{
-    struct ifaddrs *list;
-    struct net_address best = {0};
-    bool is_there = false;
-    if (getifaddrs(&list) != 0)
-        return co_fail(err, -errno, "cannot list the network interfaces: %s", strerror(errno));
-    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
-        if (strcmp(i->ifa_name, name) != 0)
-            continue;
-        is_there = true;
-        struct sockaddr_storage socket = {0};
-        if (i->ifa_addr == NULL)
-            continue;
-        if (i->ifa_addr->sa_family == AF_INET)
-            memcpy(&socket, i->ifa_addr, sizeof(struct sockaddr_in));
-        else if (i->ifa_addr->sa_family == AF_INET6)
-            memcpy(&socket, i->ifa_addr, sizeof(struct sockaddr_in6));
-        const struct net_address a = net_address_of(&socket);
-        if (worth(&a) > worth(&best))
-            best = a;
-    }
-    freeifaddrs(list);
-    if (best.family == 0)
-        return co_fail(err, -ENOEXEC, "invalid value '%.60s' for %s: %s", name,
-                       DDP_ENV_SOCKET_IFNAME,
-                       is_there ? "the network interface has no address"
-                                : "no such network interface; `ip address` lists them");
-    *ret = best;
-    return 0;
+    return 1 + (a->family == AF_INET) + 2 * !net_address_is_link_local(a);
 }
 
 /* The kernel chooses the address of a datagram socket when it is connected. */
@@ -174,7 +139,7 @@ static socklen_t sockaddr_fill(struct sockaddr_storage *s, const struct net_addr
     v6->sin6_port = htons(port);
     if (!any)
         memcpy(&v6->sin6_addr, a->bytes, 16);
-    v6->sin6_scope_id = is_link_local(a) ? a->scope : 0;
+    v6->sin6_scope_id = net_address_is_link_local(a) ? a->scope : 0;
     return sizeof *v6;
 }
 
@@ -202,23 +167,49 @@ int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret
     return 0;
 }
 
-int net_address_connect(const struct net_address *own, const struct net_address *to, uint16_t port,
-                        int *ret_fd)
+/* from   NULL: the system chooses */
+static int begin_connecting(const char *device, const struct net_address *from,
+                            const struct net_address *to, uint16_t port, int *ret_fd)
 {
-    struct net_address there = *to;
-    struct sockaddr_storage s;
-    if (!net_address_is_known(to))
-        return -EAFNOSUPPORT;
-    there.scope = own->scope; /* scope of a link; each machine has another number for it */
-    const socklen_t length = sockaddr_fill(&s, &there, port, false);
+    struct sockaddr_storage there, here;
+    const socklen_t length = sockaddr_fill(&there, to, port, false);
     co_autoclose_fd int fd =
         socket(to->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     if (fd < 0)
         return -errno;
-    if (connect(fd, (struct sockaddr *)&s, length) != 0 && errno != EINPROGRESS)
+    net_address_keep_to(fd, device);
+    option_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    if (from != NULL &&
+        bind(fd, (struct sockaddr *)&here, sockaddr_fill(&here, from, 0, false)) != 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&there, length) != 0 && errno != EINPROGRESS)
         return -errno;
     *ret_fd = co_take_fd(&fd);
     return 0;
+}
+
+int net_address_connect(const struct net_address *own, const struct net_address *to, uint16_t port,
+                        int *ret_fd)
+{
+    struct net_address there = *to;
+    if (!net_address_is_known(to))
+        return -EAFNOSUPPORT;
+    there.scope = own->scope; /* scope of a link; each machine has another number for it */
+    return begin_connecting("", NULL, &there, port, ret_fd);
+}
+
+int net_address_connect_over(const char *device, const struct net_address *from,
+                             const struct net_address *to, uint16_t port, int *ret_fd)
+{
+    if (!net_address_is_known(to) || from->family != to->family)
+        return -EAFNOSUPPORT;
+    return begin_connecting(device, from, to, port, ret_fd);
+}
+
+void net_address_keep_to(int fd, const char *device)
+{
+    if (device[0] != '\0')
+        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
 }
 
 void net_address_tune(int fd, uint64_t timeout_ms)

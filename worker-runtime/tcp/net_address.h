@@ -18,12 +18,6 @@ struct net_address { /* travels as it is */
 /* returns   the address in `socket`; family 0: neither IPv4 nor IPv6 */
 struct net_address net_address_of(const struct sockaddr_storage *socket);
 
-/* The address of a network interface: IPv4 before IPv6, link-local ones last.
- *
- * returns   0; -ENOEXEC there is no such interface, or it has no address: the text names
- *           DDP_SOCKET_IFNAME; -errno */
-int net_address_of_interface(const char *name, struct net_address *ret, struct co_error *err);
-
 /* What a connection to a host would have at its two ends. Nothing is sent, except to look its name
  * up, which may block.
  *
@@ -33,6 +27,11 @@ int net_address_of_route(const char *host, struct net_address *ret_own,
 
 bool net_address_is_known(const struct net_address *a); /* an address that can be connected to */
 bool net_address_is_loopback(const struct net_address *a);
+bool net_address_is_link_local(const struct net_address *a);
+
+/* Which of an interface's addresses to take: the higher, the better. IPv4 before IPv6, link-local
+ * ones last; 0: it cannot be connected to. */
+int net_address_worth(const struct net_address *a);
 
 #define NET_ADDRESS_TEXT_BYTES 64
 /* "10.0.0.7 port 4242", "[fe80::1] port 4242". Returns text. */
@@ -56,6 +55,17 @@ int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret
  * returns   0; -errno */
 int net_address_connect(const struct net_address *own, const struct net_address *to, uint16_t port,
                         int *ret_fd);
+
+/* The same, over an interface of this machine. If the system does not let a process choose the
+ * interface (before Linux 5.7 it needs CAP_NET_RAW), the route to the address decides.
+ *
+ * device    its name; "": not known
+ * from      its address */
+int net_address_connect_over(const char *device, const struct net_address *from,
+                             const struct net_address *to, uint16_t port, int *ret_fd);
+
+/* Have what is sent on a socket leave by an interface. "": does nothing */
+void net_address_keep_to(int fd, const char *device);
 
 /* What every connection between ranks is to have: no delay of small pieces; broken after timeout_ms
  * without a sign of the other machine. */

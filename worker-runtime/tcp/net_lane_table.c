@@ -1,6 +1,7 @@
 /* net_lane_table.c - which lanes there are, and those that a peer has connected. net_lanes.c makes
  * and uses them, net_links.c takes the hello of each. */
 #include "common/clock.h"
+#include "net_interface.h"
 #include "net_links_priv.h"
 #include "worker-runtime/core/process.h"
 
@@ -18,9 +19,36 @@ void net_links_close_socket(int fd)
 
 unsigned net_lanes_count(const struct net_links *l, unsigned peer)
 {
-    const unsigned own = l->opts.member[l->opts.rank].lanes, other = l->opts.member[peer].lanes;
-    const unsigned n = own < other ? own : other;
+    const struct net_member *own = &l->opts.member[l->opts.rank], *other = &l->opts.member[peer];
+    const unsigned n = own->lanes < other->lanes ? own->lanes : other->lanes;
+    if (n == 0 || !net_ends_allow_lanes(&own->ends, &other->ends))
+        return 0;
     return n > NET_LANES_MOST ? NET_LANES_MOST : n;
+}
+
+void net_lanes_find_devices(struct net_links *l)
+{
+    const struct net_ends *ends = &l->opts.member[l->opts.rank].ends;
+    for (unsigned i = 0; i < ends->n; i++) {
+        const struct net_address a = net_ends_address(&ends->end[i]);
+        net_interface_find_name(&a, l->device[i]);
+    }
+}
+
+int net_lanes_end_of(const struct net_links *l, int fd)
+{
+    const struct net_ends *ends = &l->opts.member[l->opts.rank].ends;
+    struct sockaddr_storage socket = {0};
+    socklen_t size = sizeof socket;
+    if (getsockname(fd, (struct sockaddr *)&socket, &size) != 0)
+        return -1;
+    const struct net_address at = net_address_of(&socket);
+    for (unsigned i = 0; i < ends->n; i++) {
+        const struct net_address a = net_ends_address(&ends->end[i]);
+        if (net_address_is_same(&a, &at))
+            return (int)i;
+    }
+    return -1;
 }
 
 struct lane *net_lane_of(const struct net_links *l, unsigned peer, unsigned lane)
@@ -38,7 +66,7 @@ int net_lanes_make(struct net_links *l, unsigned peer)
     if (k->lane == NULL)
         return -ENOMEM;
     for (unsigned i = 0; i < n; i++)
-        k->lane[i].fd = -1;
+        k->lane[i].fd = k->lane[i].end = -1;
     return 0;
 }
 
@@ -72,6 +100,9 @@ int net_lanes_check(struct net_links *l, const struct hello *h, struct co_error 
 
 void net_lanes_take(struct net_links *l, const struct hello *h, int fd)
 {
+    const int end = net_lanes_end_of(l, fd);
     *net_lane_of(l, h->from, h->lane) =
-        (struct lane){.state = NET_LANE_OPEN, .fd = fd, .sent_ms = co_now_ms()};
+        (struct lane){.state = NET_LANE_OPEN, .fd = fd, .end = end, .sent_ms = co_now_ms()};
+    if (end >= 0) /* what is sent would leave by the interface of the route to the peer */
+        net_address_keep_to(fd, l->device[end]);
 }

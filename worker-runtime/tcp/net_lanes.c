@@ -22,22 +22,40 @@ void net_lanes_close(struct net_links *l, unsigned peer, unsigned lane)
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-static void begin(struct net_links *l, unsigned peer, struct lane *x)
+static int connect_lane(struct net_links *l, unsigned peer, unsigned lane, struct lane *x)
 {
     const struct net_member *own = &l->opts.member[l->opts.rank], *to = &l->opts.member[peer];
+    const uint16_t port = to->port[l->opts.channel];
+    struct net_pair pair;
+    if (!net_ends_of_lane(&own->ends, &to->ends, lane, &pair))
+        return net_address_connect(&own->address, &to->address, port, &x->fd);
+    const struct net_address here = net_ends_address(&own->ends.end[pair.own]),
+                             there = net_ends_address(&to->ends.end[pair.peer]);
+    x->end = (int)pair.own;
+    return net_address_connect_over(l->device[pair.own], &here, &there, port, &x->fd);
+}
+
+static void begin(struct net_links *l, unsigned peer, unsigned lane, struct lane *x)
+{
     x->state = NET_LANE_OPENING;
     x->begun_ms = co_now_ms();
-    if (net_address_connect(&own->address, &to->address, to->port[l->opts.channel], &x->fd) != 0)
+    if (connect_lane(l, peer, lane, x) != 0)
         net_lane_close(x);
     else
         process_own_socket(x->fd);
+}
+
+const char *net_lanes_device(const struct net_links *l, unsigned peer, unsigned lane)
+{
+    const int end = net_lane_of(l, peer, lane)->end;
+    return end >= 0 ? l->device[end] : "";
 }
 
 static void go_on(struct net_links *l, unsigned peer, unsigned lane)
 {
     struct lane *x = net_lane_of(l, peer, lane);
     if (x->state == NET_LANE_NONE)
-        begin(l, peer, x);
+        begin(l, peer, lane, x);
     if (x->state != NET_LANE_OPENING)
         return;
     const int code = net_links_finish_connecting(l, peer, lane, x->fd);

@@ -25,6 +25,9 @@ int net_lanes_open(struct net_links *l, unsigned peer);
 enum net_lane_state net_lanes_state(const struct net_links *l, unsigned peer, unsigned lane);
 void net_lanes_close(struct net_links *l, unsigned peer, unsigned lane);
 
+/* The network interface that a lane is kept to; "": it has none of its own. */
+const char *net_lanes_device(const struct net_links *l, unsigned peer, unsigned lane);
+
 /* Of an open lane. returns bytes; -EAGAIN; -EPIPE the other side closed; -errno */
 ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
                        unsigned n_v);

@@ -43,6 +43,8 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
     process_own_socket(opts->listener);
     for (unsigned i = 0; i < opts->n; i++)
         l->link[i] = (struct link){.out = -1, .in = -1};
+    if (opts->channel == NET_DATA)
+        net_lanes_find_devices(l);
     *ret = l;
     return 0;
 }
@@ -156,6 +158,41 @@ static void hear_all(struct net_links *l)
     l->n_newcomers = n;
 }
 
+int net_member_listen(const struct net_member *m, uint16_t *ret_port, int *ret_fd,
+                      struct co_error *err)
+{
+    const struct net_address all = {
+        .family = m->address.family,
+        .bytes = {
+            [0] = m->address.family == AF_INET ? 127 : 0, [15] = m->address.family == AF_INET6}};
+    return net_address_listen(m->ends.n > 0 ? &all : &m->address, ret_port, ret_fd, err);
+}
+
+static bool member_has(const struct net_member *m, const struct net_address *a)
+{
+    bool any = net_address_is_same(&m->address, a);
+    for (unsigned i = 0; i < m->ends.n && !any; i++) {
+        const struct net_address end = net_ends_address(&m->ends.end[i]);
+        any = net_address_is_same(&end, a);
+    }
+    return any;
+}
+
+/* Whether a connection leads to an address at which this rank does not listen; one that listens at
+ * the loopback interface is known by others under another address. */
+static bool is_astray(const struct net_links *l, int fd)
+{
+    const struct net_member *own = &l->opts.member[l->opts.rank];
+    struct sockaddr_storage socket = {0};
+    socklen_t size = sizeof socket;
+    if (own->ends.n == 0)
+        return false;
+    if (getsockname(fd, (struct sockaddr *)&socket, &size) != 0)
+        return true;
+    const struct net_address at = net_address_of(&socket);
+    return !member_has(own, &at);
+}
+
 /* A rank may connect from another address than it listens at: a foreign one is only the first to
  * be dropped. */
 static bool is_foreign(const struct net_links *l, int fd)
@@ -166,7 +203,7 @@ static bool is_foreign(const struct net_links *l, int fd)
         return true;
     const struct net_address from = net_address_of(&socket);
     for (unsigned i = 0; i < l->opts.n; i++)
-        if (net_address_is_same(&l->opts.member[i].address, &from))
+        if (member_has(&l->opts.member[i], &from))
             return false;
     return true;
 }
@@ -200,6 +237,10 @@ static bool accept_one(struct net_links *l)
     if (c.fd < 0)
         return false;
     process_own_socket(c.fd);
+    if (is_astray(l, c.fd)) {
+        net_links_close_socket(c.fd);
+        return true;
+    }
     net_address_tune(c.fd, l->opts.timeout_ms);
     if (!newcomer_hear(l, &c))
         return true;

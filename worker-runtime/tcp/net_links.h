@@ -10,6 +10,7 @@
 #define DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
 
 #include "net_address.h"
+#include "net_ends.h"
 #include "worker-runtime/core/env_value.h"
 
 #include <poll.h>
@@ -33,8 +34,15 @@ struct net_member { /* a rank of the group; travels as it is, except for `rank` 
     struct net_address address;
     uint16_t port[NET_N_CHANNELS];
     uint16_t lanes; /* connections for large exchanges that it makes to a peer, at most; 0: none */
+    struct net_ends ends; /* of these connections */
     char host[32];
 };
+
+/* Listen for the other ranks: at its address, and at all addresses if lanes have their own. Then
+ * connections to others of them are refused (net_links_serve_newcomers()).
+ * returns   0, -errno */
+int net_member_listen(const struct net_member *m, uint16_t *ret_port, int *ret_fd,
+                      struct co_error *err);
 
 struct net_links_opts {
     unsigned rank, n;                /* in the group */

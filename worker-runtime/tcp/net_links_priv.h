@@ -7,6 +7,8 @@
 #include "common/listener.h"
 #include "net_lanes.h"
 
+#include <net/if.h>
+
 enum { UNPROVEN_PEERS = 32 };
 
 struct hello { /* the first bytes of a connection */
@@ -31,6 +33,7 @@ struct newcomer { /* has connected, and not sent its hello yet */
 struct lane {
     enum net_lane_state state;
     int fd;            /* of OPENING and OPEN */
+    int end;           /* number of its end here; -1: none of its own */
     uint64_t begun_ms; /* OPENING: since when */
     uint64_t sent_ms;  /* OPEN: when it last took a byte */
 };
@@ -49,7 +52,8 @@ struct net_links {
     struct net_links_opts opts;
     struct co_listener listener; /* that of opts */
     uint8_t cookie[NET_COOKIE_BYTES];
-    struct co_error refusal; /* why the last newcomer was sent away */
+    struct co_error refusal;                 /* why the last newcomer was sent away */
+    char device[NET_ENDS_MOST][IF_NAMESIZE]; /* of each end of this rank; "": not known */
     unsigned n_newcomers, n_new;
     struct newcomer newcomer[UNPROVEN_PEERS]; /* the oldest first */
     struct link link[];
@@ -66,6 +70,12 @@ int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lan
 /* --- net_lane_table.c ------------------------------------------------------------------------- */
 
 void net_links_close_socket(int fd); /* -1 is fine */
+
+/* Have the names of the interfaces of this rank's ends. */
+void net_lanes_find_devices(struct net_links *l);
+
+/* Which end of this rank's lanes a socket is at; -1: none. */
+int net_lanes_end_of(const struct net_links *l, int fd);
 
 /* Allocate the lanes to a peer. returns 0, -ENOMEM */
 int net_lanes_make(struct net_links *l, unsigned peer);

@@ -183,9 +183,9 @@ int net_split(struct backend *b, int color, int key, struct backend **ret, int *
     n->n_splits++;
     if (all == NULL || rank == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    const struct net_address *own = &n->member[n->map.position].address;
+    const struct net_member *own = &n->member[n->map.position];
     for (int i = NET_DATA; color >= 0 && s.mine.ok && i < NET_N_CHANNELS; i++)
-        s.mine.ok = net_address_listen(own, &s.mine.port[i], &s.listener[i], NULL) == 0;
+        s.mine.ok = net_member_listen(own, &s.mine.port[i], &s.listener[i], NULL) == 0;
     int code = split_net(&s, ret, err);
     if (code == 0 && color >= 0) {
         *ret_rank = (int)s.place;

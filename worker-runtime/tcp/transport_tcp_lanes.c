@@ -102,11 +102,14 @@ static void lane_drop(struct transport_tcp *t, unsigned peer, unsigned lane)
 static void lane_lose(struct transport_tcp *t, unsigned peer, unsigned lane, const char *why)
 {
     struct tcp_lanes *lanes = t->stream[peer].lanes;
+    const char *device = net_lanes_device(t->opts.links, peer, lane);
     struct net_links_trouble text;
     lane_drop(t, peer, lane);
     stripes_lose(lanes->stripes, lane);
-    snprintf(text.text, sizeof text.text, "lost connection %u of %u for large messages to %s: %s",
-             lane, lanes->n, net_member_name(net_links_member(t->opts.links, peer)).text, why);
+    snprintf(text.text, sizeof text.text,
+             "lost connection %u of %u for large messages to %s%s%s: %s", lane, lanes->n,
+             net_member_name(net_links_member(t->opts.links, peer)).text,
+             device[0] != '\0' ? " over " : "", device, why);
     t->has_told = true;
     process_tell_wait(text.text);
 }

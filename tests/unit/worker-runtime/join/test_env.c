@@ -207,6 +207,35 @@ START_TEST(environments_of_several_nodes_are_read)
 }
 END_TEST
 
+START_TEST(the_memory_node_of_a_rank_is_found_in_the_list)
+{
+    static const struct {
+        const char *list;
+        int local_rank, node;
+    } rows[] = {
+        {NULL, 0, -1},
+        {"", 0, -1},
+        {"3", 0, 3},
+        {"3", 1, -1},
+        {"0,0,1,1", 1, 0},
+        {"0,0,1,1", 3, 1},
+        {"0,1", 2, -1},
+        {"-1,0", 0, -1},
+        {"-1,0", 1, 0},
+        {"x,1", 0, -1},
+        {"x,1", 1, 1},
+        {",1", 0, -1},
+        {",1", 1, 1},
+        {"1 ,2", 0, -1},
+        {"1,", 1, -1},
+        {"99999999999", 0, -1},
+        {"000000000001", 0, -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ck_assert_int_eq(env_memory_node(rows[i].list, rows[i].local_rank), rows[i].node);
+}
+END_TEST
+
 TEST_SUITE(env)
 {
     Suite *suite = suite_create("env");
@@ -217,6 +246,7 @@ TEST_SUITE(env)
                         sizeof spread / sizeof *spread);
     tcase_add_loop_test(tcase, missing_or_conflicting_variables_are_named, 0,
                         sizeof bad / sizeof *bad);
+    tcase_add_test(tcase, the_memory_node_of_a_rank_is_found_in_the_list);
     suite_add_tcase(suite, tcase);
     return suite;
 }
