@@ -2,8 +2,9 @@
  *
  *     leaving CALL DELAY_MS
  *
- * CALL is recv, or all_reduce. Rank 1 leaves DELAY_MS after all ranks have joined. Ranks 0 and 1 print a
- * time of CLOCK_MONOTONIC in microseconds: when the call had ended, and when rank 1 began to leave. */
+ * CALL is recv, or all_reduce. Rank 1 leaves DELAY_MS after all ranks have joined. Ranks 0 and 1
+ * print a time of CLOCK_MONOTONIC in microseconds: when the call had ended, and when rank 1 began
+ * to leave. */
 #include "timing.h"
 
 #include <poll.h>

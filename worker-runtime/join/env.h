@@ -69,7 +69,7 @@ int env_find_store(const char *given_host, uint16_t given_port, const char **ret
 /* The memory node of a rank in a list of DDP_NUMA_NODES.
  *
  * list      NULL: not set
- * returns   -1: bound to none or several, or the list says nothing of it */
+ * returns   -1: bound to none or several, or not in the list */
 int env_memory_node(const char *list, int local_rank);
 
 /* Of this process. */

@@ -24,7 +24,7 @@ static int fail_value(const char *value, const char *why, struct co_error *err)
                    why);
 }
 
-/* What the kernel allows in a name, but for characters that no terminal should get. */
+/* What the kernel allows in a name, except characters that no terminal should get. */
 static bool is_name(const char *name, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -78,7 +78,7 @@ bool net_interface_rule_allows(const struct net_interface_rule *rule, const char
 
 /* --- the machine ------------------------------------------------------------------------------ */
 
-/* The number in a file of an interface in /sys; -1: there is none. */
+/* The number in a file of an interface in /sys; -1: it cannot be read. */
 static long read_number(const char *name, const char *file)
 {
     char path[PATH_BYTES];

@@ -27,8 +27,8 @@ struct net_interface_rule {
 };
 
 /* value     of DDP_SOCKET_IFNAME; NULL or "": not set
- * returns   0; -ENOEXEC the text names the variable: a name is empty, too long, given twice, or has
- *           a character that no interface has; more than NET_INTERFACES_MOST names */
+ * returns   0; -ENOEXEC the text names the variable: a name is empty, longer than 15 bytes, given
+ *           twice, or has a character that no interface has; more than NET_INTERFACES_MOST names */
 int net_interface_rule_parse(const char *value, struct net_interface_rule *ret,
                              struct co_error *err);
 

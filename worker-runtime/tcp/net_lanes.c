@@ -7,8 +7,6 @@
 #include "worker-runtime/core/process.h"
 
 #include <errno.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 
 enum {
@@ -111,22 +109,11 @@ ssize_t net_lanes_receive(struct net_links *l, unsigned peer, unsigned lane, con
     return n > 0 ? n : errno == EINTR ? -EAGAIN : -errno;
 }
 
-/* Whether bytes wait on a socket for a machine that has space for them, without an answer. */
-static bool is_stuck(int fd)
-{
-    struct tcp_info info = {0};
-    socklen_t size = sizeof info;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
-        return false;
-    return info.tcpi_last_ack_recv >= NET_LANES_SILENT_MS &&
-           (info.tcpi_unacked > 0 || (info.tcpi_notsent_bytes > 0 && info.tcpi_snd_wnd > 0));
-}
-
 bool net_lanes_is_silent(const struct net_links *l, unsigned peer, unsigned lane)
 {
     const struct lane *x = net_lane_of(l, peer, lane);
     return x->state == NET_LANE_OPEN && co_now_ms() - x->sent_ms >= NET_LANES_SILENT_MS &&
-           is_stuck(x->fd) && !net_links_is_unacknowledged(l, peer);
+           net_lanes_is_stuck(x->fd) && !net_links_is_unacknowledged(l, peer);
 }
 
 size_t net_lanes_watch(const struct net_links *l, unsigned peer, unsigned lane, bool in, bool out,

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/secret.h"
 #include "net_links_priv.h"
+#include "net_move.h"
 #include "segments/control.h"
 #include "worker-runtime/core/process.h"
 
@@ -43,8 +44,16 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
     process_own_socket(opts->listener);
     for (unsigned i = 0; i < opts->n; i++)
         l->link[i] = (struct link){.out = -1, .in = -1};
-    if (opts->channel == NET_DATA)
-        net_lanes_find_devices(l);
+    net_lanes_find_devices(l);
+    l->serve_newcomers = net_links_serve_newcomers;
+    l->finish_connecting = net_links_finish_connecting;
+    if (net_moves_create(l) != 0) {
+        for (unsigned i = 0; i < opts->n; i++)
+            net_moves_fini(l, i);
+        process_disown_socket(opts->listener);
+        free(l);
+        return co_fail(err, -ENOMEM, "out of memory");
+    }
     *ret = l;
     return 0;
 }
@@ -73,7 +82,9 @@ void net_links_destroy(struct net_links *l)
 {
     if (l == NULL)
         return;
+    net_moves_flush(l);
     for (unsigned i = 0; i < l->opts.n; i++) {
+        net_moves_fini(l, i);
         net_lanes_fini(l, i);
         close_link(&l->link[i]);
     }
@@ -88,25 +99,6 @@ const struct net_member *net_links_member(const struct net_links *l, unsigned pe
     return &l->opts.member[peer];
 }
 
-struct net_member_name net_member_name(const struct net_member *m)
-{
-    struct net_member_name name;
-    snprintf(name.text, sizeof name.text, "rank %u on node %u (%.31s)", m->rank, m->node, m->host);
-    return name;
-}
-
-void net_members_add(struct net_members_text *names, const struct net_member *m)
-{
-    if (names->n++ > NET_MEMBERS_NAMED)
-        return;
-    names->length +=
-        (size_t)snprintf(names->text + names->length, sizeof names->text - names->length, "%s%s",
-                         names->n > NET_MEMBERS_NAMED ? " and more"
-                         : names->n > 1               ? ", "
-                                                      : "",
-                         names->n > NET_MEMBERS_NAMED ? "" : net_member_name(m).text);
-}
-
 /* --- ranks that connect to this one ----------------------------------------------------------- */
 
 static int check_hello(struct net_links *l, const struct hello *h, struct co_error *why)
@@ -118,6 +110,8 @@ static int check_hello(struct net_links *l, const struct hello *h, struct co_err
     if (h->group != l->opts.group || h->channel != (uint32_t)l->opts.channel ||
         h->to != l->opts.rank || h->from >= l->opts.n || h->from == l->opts.rank)
         return co_fail(why, -EPROTO, "refused a connection: the rank expects another peer");
+    if (h->lane == HELLO_MOVES)
+        return net_move_check(l, h, why);
     if (h->lane != 0)
         return net_lanes_check(l, h, why);
     if (l->link[h->from].in >= 0)
@@ -139,6 +133,10 @@ static bool newcomer_hear(struct net_links *l, struct newcomer *c)
         net_links_close_socket(c->fd);
         return false;
     }
+    if (c->hello.lane == HELLO_MOVES) {
+        net_move_take(l, &c->hello, c->fd);
+        return false;
+    }
     if (c->hello.lane != 0) {
         net_lanes_take(l, &c->hello, c->fd);
         return false;
@@ -156,16 +154,6 @@ static void hear_all(struct net_links *l)
         if (newcomer_hear(l, &l->newcomer[i]))
             l->newcomer[n++] = l->newcomer[i];
     l->n_newcomers = n;
-}
-
-int net_member_listen(const struct net_member *m, uint16_t *ret_port, int *ret_fd,
-                      struct co_error *err)
-{
-    const struct net_address all = {
-        .family = m->address.family,
-        .bytes = {
-            [0] = m->address.family == AF_INET ? 127 : 0, [15] = m->address.family == AF_INET6}};
-    return net_address_listen(m->ends.n > 0 ? &all : &m->address, ret_port, ret_fd, err);
 }
 
 static bool member_has(const struct net_member *m, const struct net_address *a)
@@ -261,10 +249,8 @@ void net_links_serve_newcomers(struct net_links *l)
 
 static int begin_connecting(struct net_links *l, unsigned peer)
 {
-    const struct net_member *to = &l->opts.member[peer];
     struct link *k = &l->link[peer];
-    int code = net_address_connect(&l->opts.member[l->opts.rank].address, &to->address,
-                                   to->port[l->opts.channel], &k->out);
+    int code = net_move_connect_first(l, peer, &k->out);
     if (code != 0)
         return code;
     process_own_socket(k->out);
@@ -342,7 +328,12 @@ int net_links_reach(struct net_links *l, unsigned peer)
     }
     if (code == 0)
         code = go_on_connecting(l, peer);
-    if (code != 0 && code != -EAGAIN && k->out >= 0) { /* the next one begins again */
+    if (code == -EAGAIN && net_move_is_late(l, peer))
+        code = -ETIMEDOUT;
+    const bool has_failed = code != 0 && code != -EAGAIN;
+    if (has_failed)
+        code = net_move_fail_first(l, peer, code);
+    if (has_failed && k->out >= 0) { /* the next one begins again */
         net_links_close_socket(k->out);
         k->out = -1;
         k->is_connecting = false;
@@ -372,11 +363,6 @@ static bool is_met(const struct net_links *l, unsigned peer)
     return is_lower(l, peer) ? k->out >= 0 && !k->is_connecting : k->in >= 0;
 }
 
-bool net_links_is_unreachable(int code)
-{
-    return code == -EHOSTUNREACH || code == -ENETUNREACH || code == -ENETDOWN || code == -ETIMEDOUT;
-}
-
 struct net_links_path net_links_path(const struct net_links *l, unsigned peer)
 {
     const struct net_member *to = &l->opts.member[peer];
@@ -397,9 +383,17 @@ static bool has_unacknowledged(int fd)
            info.tcpi_unacked > 0;
 }
 
+bool net_links_is_moving(const struct net_links *l, unsigned peer)
+{
+    const struct net_move *m = l->link[peer].move;
+    return m != NULL && m->state != NET_MOVE_STAYS && m->state != NET_MOVE_GONE;
+}
+
 bool net_links_is_unacknowledged(const struct net_links *l, unsigned peer)
 {
     const struct link *k = &l->link[peer];
+    if (net_links_is_moving(l, peer))
+        return true;
     return has_unacknowledged(k->out) || (k->in != k->out && has_unacknowledged(k->in));
 }
 
@@ -564,6 +558,10 @@ ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v
     int code = net_links_reach(l, peer);
     if (code != 0)
         return code;
+    if (l->link[peer].move != NULL) {
+        const ssize_t n = net_move_send(l, peer, v, n_v);
+        return n >= 0 ? n : what_broke(&l->link[peer], (int)n);
+    }
     const struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
     ssize_t n = sendmsg(l->link[peer].out, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     return n >= 0 ? n : errno == EINTR ? -EAGAIN : what_broke(&l->link[peer], -errno);
@@ -592,13 +590,19 @@ static ssize_t receive_on(int fd, const struct iovec *v, unsigned n_v, bool *ret
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
 {
     struct link *k = &l->link[peer];
-    ssize_t n = -EAGAIN;
+    ssize_t n = k->move != NULL ? net_move_go_on(l, peer) : 0;
+    const size_t early = k->move != NULL ? replay_read(&k->move->replay, v, n_v) : 0;
+    if (early > 0 || n != 0)
+        return early > 0 ? (ssize_t)early : n;
+    n = -EAGAIN;
     if (k->in < 0 && !k->says_out)
         net_links_serve_newcomers(l);
     if (k->in >= 0 && !k->says_out)
         n = receive_on(k->in, v, n_v, &k->says_in);
     if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)
         n = receive_on(k->out, v, n_v, &k->says_out);
+    if (k->move != NULL)
+        n = net_move_received(l, peer, n);
     return n == -ECONNRESET || n == -EPIPE ? what_broke(k, (int)n) : n;
 }
 
@@ -612,6 +616,8 @@ size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool o
                        struct pollfd *ret)
 {
     const struct link *k = &l->link[peer];
+    if (net_links_is_moving(l, peer))
+        return 0; /* a rank that waits looks at it often enough */
     const bool out_speaks = in && !k->says_in && !k->is_connecting && k->out != k->in;
     size_t n = 0;
     if (k->out >= 0 && (out || out_speaks)) {

@@ -13,6 +13,7 @@
 #include "net_ends.h"
 #include "worker-runtime/core/env_value.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stddef.h>
 #include <sys/uio.h>
@@ -69,7 +70,10 @@ void net_links_destroy(struct net_links *l); /* NULL is fine */
 /* Whether the code of a failed connection means that there is no path, from the network's report
  * or its silence: the path may come back. A refused connection has found the machine: its rank has
  * died. */
-bool net_links_is_unreachable(int code);
+static inline bool net_links_is_unreachable(int code)
+{
+    return code == -EHOSTUNREACH || code == -ENETUNREACH || code == -ENETDOWN || code == -ETIMEDOUT;
+}
 
 struct net_links_path { /* "rank 2 on node 2 (n3) at 10.77.0.3 port 4711, from 10.77.0.2" */
     char text[240];
@@ -117,6 +121,10 @@ bool net_links_say(struct net_links *l, unsigned peer, const struct iovec *v, un
 int net_links_reach(struct net_links *l, unsigned peer);
 
 bool net_links_is_open(const struct net_links *l, unsigned peer); /* one side has connected */
+
+/* Whether the connection is being replaced by one over another interface (net_move.h): what is
+ * sent has to wait. */
+bool net_links_is_moving(const struct net_links *l, unsigned peer);
 
 /* Accept new connections. returns whether there is a peer that was not returned yet */
 bool net_links_take_new(struct net_links *l, unsigned *ret_peer);

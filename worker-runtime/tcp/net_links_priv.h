@@ -1,5 +1,5 @@
-/* net_links_priv.h - what net_links.c, net_lanes.c and net_lane_table.c share: the connections to
- * each peer. */
+/* net_links_priv.h - what net_links.c, net_lanes.c, net_member.c and net_move.c share: the
+ * connections to each peer. */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_LINKS_PRIV_H
 #define DDP_WORKER_RUNTIME_TCP_NET_LINKS_PRIV_H
 
@@ -20,7 +20,10 @@ struct hello { /* the first bytes of a connection */
 };
 #define HELLO_MAGIC 0x4e504444u /* "DDPN"; another byte order shows */
 /* 2: a rank that leaves a broken job sends why; 3: a watch sends READY; 4: lanes */
-#define HELLO_VERSION 4
+/* 5: connections that replace others */
+#define HELLO_VERSION 5
+#define HELLO_MOVES                                                                                \
+    0xffff /* in place of a lane: this connection replaces another one (net_move.h) */
 
 struct newcomer { /* has connected, and not sent its hello yet */
     int fd;
@@ -38,20 +41,28 @@ struct lane {
     uint64_t sent_ms;  /* OPEN: when it last took a byte */
 };
 
+struct net_move;
+
 struct link {
     int out, in;        /* to send on, to receive on; -1: none yet. May be the same */
     bool is_connecting; /* `out` is */
     bool says_in;       /* something was received on `in`; else, on `out` if that came first */
     bool says_out;
-    int trouble;       /* -errno of the last attempt to connect that found no way there; 0: none */
-    bool is_new;       /* has connected, and was not returned by net_links_take_new() */
-    struct lane *lane; /* net_lanes_count() of them, owned; NULL: none was opened */
+    int trouble; /* -errno of the last attempt to connect that found no way there; 0: none */
+    bool is_new; /* has connected, and was not returned by net_links_take_new() */
+    struct net_move *move; /* owned; NULL: the connection cannot be replaced */
+    struct lane *lane;     /* net_lanes_count() of them, owned; NULL: none was opened */
 };
 
 struct net_links {
     struct net_links_opts opts;
     struct co_listener listener; /* that of opts */
     uint8_t cookie[NET_COOKIE_BYTES];
+    uint64_t told_ms; /* when a move was reported; 0: not now */
+    /* What net_move.c needs of net_links.c, which calls it. */
+    void (*serve_newcomers)(struct net_links *l);
+    int (*finish_connecting)(struct net_links *l, unsigned peer, unsigned lane, int fd);
+    uint64_t served_ms;                      /* when connections were accepted last; net_move.c */
     struct co_error refusal;                 /* why the last newcomer was sent away */
     char device[NET_ENDS_MOST][IF_NAMESIZE]; /* of each end of this rank; "": not known */
     unsigned n_newcomers, n_new;
@@ -67,7 +78,10 @@ void net_links_serve_newcomers(struct net_links *l);
  * returns   0; -EAGAIN it is not made yet; -errno */
 int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd);
 
-/* --- net_lane_table.c ------------------------------------------------------------------------- */
+/* --- net_member.c ----------------------------------------------------------------------------- */
+
+/* Whether bytes wait on a socket for a machine that has space for them, without an answer. */
+bool net_lanes_is_stuck(int fd);
 
 void net_links_close_socket(int fd); /* -1 is fine */
 

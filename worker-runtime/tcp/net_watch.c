@@ -22,8 +22,9 @@
 #include <unistd.h>
 
 enum {
-    GRACE_MS = 20,   /* between the end of a watch and blaming the rank at its other end */
-    SETTLE_MS = 500, /* for connections that a leaving rank makes */
+    GRACE_MS = 20,     /* between the end of a watch and blaming the rank at its other end */
+    GOODBYE_MS = 5000, /* for connections that move to another interface */
+    SETTLE_MS = 500,   /* for connections that a leaving rank makes */
     NAP_MS = 1,
     MEET_NAP_MS = 20,
     VERDICT_MS =
@@ -432,15 +433,28 @@ bool net_watch_cause(struct net_watch *w, struct net_abort *ret)
     return get_cause(w, ret);
 }
 
+/* A peer that does not get this, but the end of the connection, takes this rank for dead.
+ * returns whether it was sent to all that can be reached */
+static bool say_goodbye(struct net_watch *w)
+{
+    bool all = true;
+    send_end(w, &(struct news){.kind = NEWS_LEFT});
+    for (unsigned i = 0; i < w->n_watched; i++)
+        all &= w->watched[i].was_told || !net_links_is_moving(w->links, w->watched[i].peer);
+    return all;
+}
+
 void net_watch_destroy(struct net_watch *w)
 {
     if (w == NULL)
         return;
+    const uint64_t deadline_ms = co_deadline_ms(GOODBYE_MS);
     struct net_abort why;
     if (net_watch_cause(w, &why))
         net_watch_settle(w);
     else
-        send_end(w, &(struct news){.kind = NEWS_LEFT});
+        while (!say_goodbye(w) && co_left_ms(deadline_ms) != 0)
+            nap();
     net_links_destroy(w->links);
     pthread_mutex_destroy(&w->mutex);
     free(w);

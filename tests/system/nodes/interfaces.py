@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Two nodes that three networks join: network namespaces, and a ddprun with one rank in each. One network carries what the ddpruns send
-each other, two carry the lanes of the ranks (DDP_SOCKET_IFNAME). The ranks sum large vectors, and check each element
+each other, two carry what the ranks do (DDP_SOCKET_IFNAME). The ranks sum vectors, send messages, and check each element
 (tests/support/programs/summer.c).
 
 Covers: worker-runtime/tcp, worker-runtime/join
 """
 import os
+import re
 import select
 import shutil
 import signal
@@ -86,6 +87,9 @@ class Interfaces(unittest.TestCase):
                 i, k = streams[stream]
                 self.said[i][k] += os.read(stream.fileno(), 65536).decode()
 
+    def await_warning(self, pattern):
+        self.await_true(lambda: re.search("ddprun: warning: " + pattern, self.said[0][1] + self.said[1][1]), pattern)
+
     def rounds(self):
         return self.said[0][0].count("round")
 
@@ -129,10 +133,30 @@ class Interfaces(unittest.TestCase):
         self.await_rounds(20)
         self.assertGreater(self.sent("fast1"), LEAST_BYTES)
         ip("-n", self.names[0], "link", "set", "fast1", "down")
-        for lane in (2, 4):
-            text = f"lost connection {lane} of 4 for large messages to rank"
-            self.await_true(lambda text=text: text in self.said[0][1] + self.said[1][1], text)
-        self.assertIn(" over fast1: ", self.said[0][1] + self.said[1][1])
+        self.await_warning(r"rank [01] lost connection [24] of 4 for large messages to rank [01] on node [01] \(.*\) over fast1: ")
+        self.await_rounds(20)
+        self.expect_good_end()
+
+    def test_the_first_interface_that_fails_costs_its_lanes_and_not_the_job(self):
+        self.start(DDP_SOCKET_IFNAME="fast0,fast1", DDP_SOCKET_LANES="4")
+        self.await_rounds(20)
+        ip("-n", self.names[1], "link", "set", "fast0", "down")
+        self.await_warning(r"rank [01] (moved its connection to rank [01] on node [01] \(.*\) from fast0 to fast1"
+                           r"|lost connection [13] of 4 for large messages to rank [01] on node [01] \(.*\) over fast0): the path does not answer")
+        self.await_rounds(20)
+        self.expect_good_end()
+
+    def test_one_interface_after_the_other_may_fail(self):
+        self.start(DDP_SOCKET_IFNAME="fast0,fast1,mgmt")
+        self.await_rounds(20)
+        for link in ("fast0", "fast1"):
+            ip("-n", self.names[0], "link", "set", link, "down")
+            self.await_rounds(20)
+        self.expect_good_end()
+
+    def test_the_first_interface_may_be_down_at_the_start(self):
+        ip("-n", self.names[1], "link", "set", "fast0", "down")
+        self.start(DDP_SOCKET_IFNAME="fast0,fast1")
         self.await_rounds(20)
         self.expect_good_end()
 

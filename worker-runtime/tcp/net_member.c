@@ -1,13 +1,48 @@
-/* net_lane_table.c - which lanes there are, and those that a peer has connected. net_lanes.c makes
- * and uses them, net_links.c takes the hello of each. */
+/* net_member.c - what is known of a member: its name, where it listens, and its lanes: which there
+ * can be, and those that a peer has connected. net_lanes.c makes and uses lanes, net_links.c takes
+ * the hello of each. */
 #include "common/clock.h"
 #include "net_interface.h"
 #include "net_links_priv.h"
 #include "worker-runtime/core/process.h"
 
 #include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+struct net_member_name net_member_name(const struct net_member *m)
+{
+    struct net_member_name name;
+    snprintf(name.text, sizeof name.text, "rank %u on node %u (%.31s)", m->rank, m->node, m->host);
+    return name;
+}
+
+void net_members_add(struct net_members_text *names, const struct net_member *m)
+{
+    if (names->n++ > NET_MEMBERS_NAMED)
+        return;
+    names->length +=
+        (size_t)snprintf(names->text + names->length, sizeof names->text - names->length, "%s%s",
+                         names->n > NET_MEMBERS_NAMED ? " and more"
+                         : names->n > 1               ? ", "
+                                                      : "",
+                         names->n > NET_MEMBERS_NAMED ? "" : net_member_name(m).text);
+}
+
+int net_member_listen(const struct net_member *m, uint16_t *ret_port, int *ret_fd,
+                      struct co_error *err)
+{
+    const struct net_address all = {
+        .family = m->address.family,
+        .bytes = {
+            [0] = m->address.family == AF_INET ? 127 : 0, [15] = m->address.family == AF_INET6}};
+    return net_address_listen(m->ends.n > 0 ? &all : &m->address, ret_port, ret_fd, err);
+}
+
+/* --- lanes ------------------------------------------------------------------------------------ */
 
 void net_links_close_socket(int fd)
 {
@@ -105,4 +140,14 @@ void net_lanes_take(struct net_links *l, const struct hello *h, int fd)
         (struct lane){.state = NET_LANE_OPEN, .fd = fd, .end = end, .sent_ms = co_now_ms()};
     if (end >= 0) /* what is sent would leave by the interface of the route to the peer */
         net_address_keep_to(fd, l->device[end]);
+}
+
+bool net_lanes_is_stuck(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return false;
+    return info.tcpi_last_ack_recv >= NET_LANES_SILENT_MS &&
+           (info.tcpi_unacked > 0 || (info.tcpi_notsent_bytes > 0 && info.tcpi_snd_wnd > 0));
 }
