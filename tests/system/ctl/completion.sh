@@ -27,7 +27,7 @@ expect() {
     fi
 }
 
-expect '--standalone --standby --start-method --start-timeout --stdin --store --store-allow' ddprun --st
+expect '--standalone --standby --start-method --start-timeout --stdin --store --store-allow --store-relay' ddprun --st
 expect 'checkpoint now' ddprun --admit-at ''
 expect '--tee' ddprun -n 4 --standalone --tee
 expect 'agent auto worker' ddprun --store ''
