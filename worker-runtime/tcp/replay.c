@@ -103,6 +103,8 @@ void replay_resend(struct replay *r, size_t n)
 int replay_store(struct replay *r, const void *bytes, size_t n)
 {
     const size_t end = r->first_early + r->n_early;
+    if (n == 0)
+        return 0; /* there may be no memory yet */
     if (end + n > r->early_bytes) {
         uint8_t *grown = realloc(r->early, 2 * (end + n));
         if (grown == NULL)
