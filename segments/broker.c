@@ -385,6 +385,8 @@ int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, stru
             return rc;
         }
         *ret_seat = seat;
+        if (m.type == NODE_WAIT && seat >= 0 && b->member[seat].wait[0] != '\0')
+            return 2; /* the next one may replace it */
     }
     return 1;
 }

@@ -24,7 +24,8 @@ void broker_destroy(struct broker *b); /* NULL is fine; does not close the ranks
  * wait, the socket stays readable. With seat -1 the rank is not known yet (abstract socket); its
  * HELLO then has the number, and *ret_seat is set.
  *
- * returns   1 more may come; 0 the rank closed its end; -EPROTO and the like: refuse and close
+ * returns   1 more may come; 2 more may be there: broker_wait_of() has a text that the next call
+ *           may replace; 0 the rank closed its end; -EPROTO and the like: refuse and close
  *           it, err has the reason (REFUSED was sent already) */
 int broker_on_readable(struct broker *b, int seat, int sock, int *ret_seat, struct co_error *err);
 

@@ -147,6 +147,19 @@ static void note_wait(struct node_memory *m, int rank)
         m->opts.on_wait(m->opts.arg, rank, text);
 }
 
+/* returns   as broker_on_readable(), and never 2 */
+static int read_messages(struct node_memory *m, int *rank, int fd, struct co_error *err)
+{
+    enum { CALLS = 64 };
+    int rc = 2;
+    for (int i = 0; i < CALLS && rc == 2; i++) {
+        rc = broker_on_readable(m->broker, *rank, fd, rank, err);
+        if (rc > 0)
+            note_wait(m, *rank);
+    }
+    return rc == 2 ? 1 : rc;
+}
+
 /* What is on a rank's socket: read and answer it. */
 static void serve_rank(struct node_memory *m, int rank)
 {
@@ -159,8 +172,7 @@ static void serve_rank(struct node_memory *m, int rank)
         rank_line_close(&r->line);
         return;
     }
-    int rc = (m->broker == NULL ? make_broker(m, &err) : 0)
-                 ?: broker_on_readable(m->broker, rank, fd, &rank, &err);
+    int rc = (m->broker == NULL ? make_broker(m, &err) : 0) ?: read_messages(m, &rank, fd, &err);
     if (rc < 0) {
         char text[CO_ERROR_TEXT_BYTES + 64];
         snprintf(text, sizeof text, "rank %d runs without shared memory: %s", rank, err.text);
@@ -172,7 +184,6 @@ static void serve_rank(struct node_memory *m, int rank)
         return;
     note_death(m);
     note_joined(m, rank);
-    note_wait(m, rank);
     if (!r->has_asked && broker_asks(m->broker, (unsigned)rank)) {
         r->has_asked = true;
         m->opts.on_asked(m->opts.arg, rank);

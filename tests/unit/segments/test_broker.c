@@ -275,8 +275,24 @@ END_TEST
 static void say_wait(unsigned rank, uint32_t generation, const char *text)
 {
     ck_assert_int_eq(node_message_tell_wait(theirs[rank], rank, generation, text), 0);
-    ck_assert_int_eq(broker_on_readable(b, (int)rank, mine[rank], &(int){-1}, NULL), 1);
+    ck_assert_int_eq(broker_on_readable(b, (int)rank, mine[rank], &(int){-1}, NULL),
+                     text[0] != '\0' ? 2 : 1);
 }
+
+START_TEST(each_text_about_an_unreachable_peer_can_be_read)
+{
+    ck_assert_int_eq(node_message_tell_wait(theirs[0], 0, 0, "first"), 0);
+    ck_assert_int_eq(node_message_tell_wait(theirs[0], 0, 0, ""), 0);
+    ck_assert_int_eq(node_message_tell_wait(theirs[0], 0, 0, "second"), 0);
+    ck_assert_int_eq(node_message_tell_wait(theirs[0], 0, 0, ""), 0);
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &(int){-1}, NULL), 2);
+    ck_assert_str_eq(broker_wait_of(b, 0), "first");
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &(int){-1}, NULL), 2);
+    ck_assert_str_eq(broker_wait_of(b, 0), "second");
+    ck_assert_int_eq(broker_on_readable(b, 0, mine[0], &(int){-1}, NULL), 1);
+    ck_assert_str_eq(broker_wait_of(b, 0), "");
+}
+END_TEST
 
 START_TEST(the_last_text_about_an_unreachable_peer_is_kept_and_cleaned)
 {
@@ -674,6 +690,7 @@ TEST_SUITE(broker)
                         (int)(sizeof bad / sizeof *bad));
     tcase_add_test(t, a_message_of_a_wrong_size_is_refused);
     tcase_add_test(t, a_rank_reports_its_own_lost_peer_at_any_time);
+    tcase_add_test(t, each_text_about_an_unreachable_peer_can_be_read);
     tcase_add_test(t, the_last_text_about_an_unreachable_peer_is_kept_and_cleaned);
     tcase_add_test(t, steps_of_the_rank_itself_count_even_without_hello);
     tcase_add_test(t, a_second_hello_and_a_second_open_fetch_are_refused);
