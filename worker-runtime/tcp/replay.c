@@ -104,7 +104,7 @@ int replay_store(struct replay *r, const void *bytes, size_t n)
 {
     const size_t end = r->first_early + r->n_early;
     if (n == 0)
-        return 0; /* there may be no memory yet */
+        return 0; /* r->early may be NULL */
     if (end + n > r->early_bytes) {
         uint8_t *grown = realloc(r->early, 2 * (end + n));
         if (grown == NULL)
