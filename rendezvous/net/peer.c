@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One end of a connection, both families alike: IPv4 as ::ffff:a.b.c.d. */
 struct end {
@@ -255,4 +256,12 @@ int peer_find(struct peer *p, const struct sockaddr_storage *ours,
         return co_fail(err, rc, "cannot determine the user at the other end of the connection: %s",
                        strerror(-rc));
     return 0;
+}
+
+int peer_check_user(uid_t uid, struct co_error *err)
+{
+    if (uid == geteuid() || uid == 0)
+        return 0;
+    return co_fail(err, -EACCES, "refused: it belongs to user ID %u, the store to user ID %u",
+                   (unsigned)uid, (unsigned)geteuid());
 }

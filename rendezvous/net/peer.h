@@ -45,6 +45,12 @@ void peer_fini(struct peer *p);
 int peer_find(struct peer *p, const struct sockaddr_storage *ours,
               const struct sockaddr_storage *theirs, struct peer_owner *ret, struct co_error *err);
 
+/* May processes of this user use what our process serves to its own user? That user's and root's
+ * may.
+ *
+ * returns   0; -EACCES */
+int peer_check_user(uid_t uid, struct co_error *err);
+
 /* The owner of a socket that keeps others from an address: it listens on that port, there or at all
  * addresses, or is connected from there.
  *

@@ -320,11 +320,7 @@ static bool is_served(struct relay_port *p, const struct port_client *c, struct 
         co_fail_in(err, "refused");
         return false;
     }
-    if (owner.uid == geteuid() || owner.uid == 0)
-        return true;
-    co_fail(err, -EACCES, "refused: it belongs to user ID %u, the store to user ID %u",
-            (unsigned)owner.uid, (unsigned)geteuid());
-    return false;
+    return peer_check_user(owner.uid, err) == 0;
 }
 
 static int make_node(struct relay_port *p, struct co_error *err)

@@ -12,6 +12,7 @@
 
 #include "common/error.h"
 #include "rendezvous/net/address.h"
+#include "rendezvous/net/peer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,8 +175,9 @@ void conn_drop(struct conn *c, const char *format, ...)
 
 void conn_drop_other_user(struct conn *c, uid_t uid)
 {
-    conn_drop(c, "refused: it belongs to user ID %u, the store to user ID %u", (unsigned)uid,
-              (unsigned)geteuid());
+    struct co_error err;
+    peer_check_user(uid, &err);
+    conn_drop(c, "%s", err.text);
 }
 
 /* --- memory --- */

@@ -126,7 +126,7 @@ static bool find_owner(struct server *s, struct conn *c, const struct sockaddr_s
     }
     if (rc < 0)
         return true;
-    origin->is_trusted = owner.uid == geteuid() || owner.uid == 0;
+    origin->is_trusted = peer_check_user(owner.uid, NULL) == 0;
     origin->is_other_user = !origin->is_trusted;
     origin->uid = owner.uid;
     if (is_loopback && origin->is_other_user)

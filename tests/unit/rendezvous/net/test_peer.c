@@ -117,6 +117,20 @@ START_TEST(an_ipv6_socket_with_an_ipv4_address_is_found)
 }
 END_TEST
 
+START_TEST(processes_of_other_users_are_refused)
+{
+    struct co_error err = {0};
+    const uid_t other = geteuid() + 1;
+    char text[128];
+    ck_assert_int_eq(peer_check_user(geteuid(), &err), 0);
+    ck_assert_int_eq(peer_check_user(0, &err), 0);
+    ck_assert_int_eq(peer_check_user(other, &err), -EACCES);
+    snprintf(text, sizeof text, "refused: it belongs to user ID %u, the store to user ID %u",
+             (unsigned)other, (unsigned)geteuid());
+    ck_assert_str_eq(err.text, text);
+}
+END_TEST
+
 START_TEST(a_closed_end_has_no_owner)
 {
     for (enum peer_method method = p.method; method <= PEER_BY_PROC; method++) {
@@ -152,6 +166,7 @@ TEST_SUITE(peer)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, the_owner_of_the_other_end_is_found);
     tcase_add_test(tc, an_ipv6_socket_with_an_ipv4_address_is_found);
+    tcase_add_test(tc, processes_of_other_users_are_refused);
     tcase_add_test(tc, a_closed_end_has_no_owner);
     tcase_add_test(tc, a_listener_on_the_port_is_not_the_other_end);
     suite_add_tcase(suite, tc);
