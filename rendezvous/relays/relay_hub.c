@@ -78,27 +78,27 @@ static void link_free(struct hub_link *l)
     free(l);
 }
 
-static void link_drop(struct hub_link *l, const char *why)
+static void report_link(struct hub_link *l, const char *why)
 {
     char peer[CHANNEL_CONN_PEER_BYTES], text[CO_ERROR_TEXT_BYTES];
     channel_conn_peer(l->conn, peer);
     snprintf(text, sizeof text, "relay link from %s: %.800s", peer, why);
+    report(l->hub, text);
+}
+
+static void link_drop(struct hub_link *l, const char *why)
+{
+    report_link(l, why);
     channel_conn_end(l->conn);
-    struct relay_hub *h = l->hub;
     link_free(l);
-    report(h, text);
 }
 
 static void on_end(void *arg, int code, const char *why)
 {
     struct hub_link *l = arg;
-    struct relay_hub *h = l->hub;
-    char peer[CHANNEL_CONN_PEER_BYTES], text[CO_ERROR_TEXT_BYTES];
-    channel_conn_peer(l->conn, peer);
-    snprintf(text, sizeof text, "relay link from %s: %.800s", peer, why);
-    link_free(l);
     if (code != -ECONNRESET) /* else the node has ended it */
-        report(h, text);
+        report_link(l, why);
+    link_free(l);
 }
 
 /* --- what takes too long --- */
