@@ -58,7 +58,6 @@ struct net_links {
     struct net_links_opts opts;
     struct co_listener listener; /* that of opts */
     uint8_t cookie[NET_COOKIE_BYTES];
-    uint64_t told_ms; /* when a move was reported; 0: not now */
     /* What net_move.c needs of net_links.c, which calls it. */
     void (*serve_newcomers)(struct net_links *l);
     int (*finish_connecting)(struct net_links *l, unsigned peer, unsigned lane, int fd);

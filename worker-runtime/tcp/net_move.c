@@ -21,7 +21,6 @@ enum {
         3000, /* a path that works needs milliseconds; a lost SYN is sent again after 1 s */
     LOOK_EVERY_MS = 200,
     PAUSE_MS = 50, /* after a peer has refused: it replaces the connection itself */
-    TELL_MS = 1000,
     FLUSH_MS = 3000,
     EARLY_BYTES = 64 << 10,
     EARLY_MOST = 64 << 20, /* more than a socket's buffer ever has */
@@ -165,16 +164,7 @@ static void tell(struct net_links *l, unsigned peer, int old, int fd)
              "moved its connection to %s from %s to %s: the path does not answer",
              net_member_name(&l->opts.member[peer]).text, device_of(l, old), device_of(l, fd));
     process_tell_wait(text.text);
-    l->told_ms = co_now_ms();
-}
-
-/* Later, so that ddprun has read it. */
-static void end_telling(struct net_links *l, uint64_t now_ms)
-{
-    if (l->told_ms == 0 || now_ms - l->told_ms < TELL_MS)
-        return;
-    l->told_ms = 0;
-    process_tell_wait("");
+    process_tell_wait(""); /* it does not wait for the peer any more */
 }
 
 /* From now on the link is this socket. */
@@ -431,7 +421,6 @@ int net_move_go_on(struct net_links *l, unsigned peer)
         l->served_ms = now_ms;
         l->serve_newcomers(l);
     }
-    end_telling(l, now_ms);
     switch (move_of(l, peer)->state) {
     case NET_MOVE_STAYS:
         return stay(l, peer);
