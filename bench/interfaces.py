@@ -16,7 +16,7 @@ import sys
 
 import results
 from collectives_net import Namespaces, ip
-from lanes import run
+from lanes import add_options, run
 
 SECOND = "10.117.1"
 
@@ -42,8 +42,7 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rate", type=int, default=800, help="of each interface in each direction, Mbit/s (800)")
     parser.add_argument("--bytes", type=int, default=32 << 20, help="of the vector (32 MiB)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    add_options(parser, rounds=3)
     return parser.parse_args()
 
 

@@ -16,31 +16,37 @@ import subprocess
 import sys
 
 import results
-from collectives_net import LIMIT_S, Namespaces, store
+from collectives_net import LIMIT_S, Namespaces, ranks_environment, store
 
 MS = "1000"  # at least, of one run
 
 
-def run(spaces, args, job, more):
-    """Bytes a second, each way, with more variables in the environment of the ranks."""
-    port = str(29400 + job % 500)
-    command = [f"{args.build}/bench/collectives", "segment", "steady", MS, str(args.bytes)]
-    with store(spaces, args, port):
+def outputs(spaces, args, command, env, job):
+    """What each of the ranks has printed."""
+    with store(spaces, args, ranks_environment(spaces, 0, args, job, True)["MASTER_PORT"]):
         ranks = []
         try:
-            for rank in range(2):
-                env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                       "GROUP_RANK": str(rank), "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": spaces.addresses[0],
-                       "MASTER_PORT": port, **more}
-                ranks.append(subprocess.Popen(spaces.command(rank, command), env=env, stdin=subprocess.DEVNULL,
-                                              stdout=subprocess.PIPE, text=True))
-            figures = [float(process.communicate(timeout=LIMIT_S)[0].split()[3]) for process in ranks]
+            for rank in range(args.nodes):
+                ranks.append(subprocess.Popen(spaces.command(rank, command), env={**os.environ, **ranks_environment(spaces, rank, args, job, True), **env},
+                                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
+            return [process.communicate(timeout=LIMIT_S)[0] for process in ranks]
         finally:
             for process in ranks:
                 if process.poll() is None:
                     process.kill()
                     process.communicate()
-    return args.bytes / max(figures) * 1e6
+
+
+def run(spaces, args, job, more):
+    """Bytes a second, each way, with more variables in the environment of the ranks."""
+    command = [f"{args.build}/bench/collectives", "segment", "steady", MS, str(args.bytes)]
+    return args.bytes / max(float(text.split()[3]) for text in outputs(spaces, args, command, more, job)) * 1e6
+
+
+def add_options(parser, rounds):
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    parser.set_defaults(nodes=2, p=1)
 
 
 def read_options():
@@ -48,8 +54,7 @@ def read_options():
     parser.add_argument("--lanes", default="1,2,4")
     parser.add_argument("--rate", type=int, default=20_000_000, help="of each connection, bytes a second (20 MB/s); 0: no limit")
     parser.add_argument("--bytes", type=int, default=32 << 20, help="of the vector (32 MiB)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    add_options(parser, rounds=3)
     return parser.parse_args()
 
 

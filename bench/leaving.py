@@ -10,11 +10,11 @@ The time is from the call of ddp_finalize() on rank 1 to the return of the call 
 """
 import argparse
 import os
-import subprocess
 import sys
 
 import results
-from collectives_net import LIMIT_S, Namespaces, store
+from collectives_net import Namespaces
+from lanes import add_options, outputs
 
 CALLS = ["recv", "all_reduce"]
 DELAY_MS = "200"  # until rank 1 leaves: the call of rank 0 waits by then
@@ -22,28 +22,13 @@ DELAY_MS = "200"  # until rank 1 leaves: the call of rank 0 waits by then
 
 def run(spaces, args, call, job):
     """Milliseconds."""
-    port = str(29400 + job % 500)
-    with store(spaces, args, port):
-        ranks = []
-        try:
-            for rank in range(2):
-                env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank),
-                       "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": spaces.addresses[0], "MASTER_PORT": port}
-                ranks.append(subprocess.Popen(spaces.command(rank, [f"{args.build}/bench/leaving", call, DELAY_MS]), env=env,
-                                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
-            ended, left = [float(process.communicate(timeout=LIMIT_S)[0]) for process in ranks]
-        finally:
-            for process in ranks:
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
+    ended, left = map(float, outputs(spaces, args, [f"{args.build}/bench/leaving", call, DELAY_MS], {}, job))
     return (ended - left) / 1000
 
 
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
+    add_options(parser, rounds=20)
     return parser.parse_args()
 
 
