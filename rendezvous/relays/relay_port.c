@@ -1,8 +1,8 @@
 /* relay_port.c - the listener, the link, and what joins them.
  *
  * Read on_connection(), on_prepare() and the states of the link first. A client that may be served
- * (is_served()) becomes one of the relay (port_client.c), also while there is no link: what it
- * sends waits in its window. Frames of the link are taken as they come; on_prepare() runs once a
+ * (is_served()) becomes one of the relay (port_client.c), even without a link: what it sends
+ * waits in its window. Frames of the link are taken as they come; on_prepare() runs once a
  * turn of the loop, and sends what the turn has brought in one frame.
  *
  *     DOWN         no link. A client comes: RESOLVING

@@ -31,8 +31,8 @@ struct relay_port_opts {
     uint32_t max_clients; /* one more is refused */
     uint64_t give_up_ms;  /* 0: RELAY_PORT_GIVE_UP_MS */
 
-    /* A client was refused or dropped, or there is no link and why: at most once a second. Not for
-     * a link that the other end has closed. NULL: ignored */
+    /* Why a client was refused or dropped, or why the link failed: at most once a second. Not for a
+     * link that the other end has closed. NULL: ignored */
     void (*on_refused)(void *arg, const char *text);
     void *arg;
 };

@@ -315,7 +315,8 @@ static int fail_gone(struct net_move *m, int code)
     return code;
 }
 
-/* The next attempt begins after a pause; unless each pair was tried, and there is no way back. */
+/* Pause before the next attempt. If all pairs were tried and the old connection has ended, give
+ * up. */
 static int try_again(const struct net_links *l, unsigned peer)
 {
     struct net_move *m = l->link[peer].move;

@@ -10,7 +10,7 @@
  *     GONE       the peer takes no connections any more, or no pair leads to it
  *
  * Either side begins: the one that has sent something that is not acknowledged for
- * NET_LANES_SILENT_MS, or whose connection reports that there is no path. If both do, the lower
+ * NET_LANES_SILENT_MS, or whose connection reports an unreachable peer. If both do, the lower
  * rank's connection is taken: a lower rank that has begun refuses the other one.
  *
  *     begins                                  takes
@@ -40,7 +40,7 @@ struct net_move_count { /* 16 bytes: the first ones of a connection that replace
 struct net_move { /* of a link */
     struct replay replay;
     enum net_move_state state;
-    bool is_broken;    /* the old connection has ended: there is no way back */
+    bool is_broken;    /* the old connection has ended, and must be replaced */
     int fd;            /* the other one; -1: to be begun */
     int code;          /* of GONE */
     unsigned n_failed; /* attempts, one after the other */

@@ -92,7 +92,8 @@ static struct net_move *move_of(const struct rank *r)
     return r->links->link[r->peer].move;
 }
 
-/* As if the system had reported that there is no path. returns whether it can be */
+/* Act as if the system had reported an unreachable peer.
+ * returns   false: the connection cannot break now */
 static bool break_path(const struct rank *r)
 {
     if (r->links->link[r->peer].out < 0 || r->links->link[r->peer].is_connecting ||
