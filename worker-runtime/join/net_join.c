@@ -19,7 +19,7 @@
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/process.h"
-#include "worker-runtime/tcp/net_interface.h"
+#include "worker-runtime/interfaces/net_interface.h"
 
 #include <ddp/env.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * every rank. So the store is asked a few times per node, whatever the number of ranks. If the
  * job's launcher speaks PMI instead, rank 0 serves the store (pmi_store.h). Addresses
  * are those of the interface by which a node reaches the store, or of DDP_SOCKET_IFNAME
- * (tcp/net_interface.h). */
+ * (interfaces/net_interface.h). */
 #ifndef DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
 #define DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
 

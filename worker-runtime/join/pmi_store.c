@@ -14,7 +14,7 @@
 #include "rendezvous/client/client.h"
 #include "rendezvous/pmi/pmi1_client.h"
 #include "store_host.h"
-#include "worker-runtime/tcp/net_interface.h"
+#include "worker-runtime/interfaces/net_interface.h"
 
 #include <arpa/inet.h>
 #include <ddp/env.h>

@@ -13,7 +13,7 @@
 #include "common/secret.h"
 #include "rendezvous/store/session.h"
 #include "worker-runtime/core/process.h"
-#include "worker-runtime/tcp/net_address.h"
+#include "worker-runtime/interfaces/net_address.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -9,9 +9,9 @@
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
 #define DDP_WORKER_RUNTIME_TCP_NET_LINKS_H
 
-#include "net_address.h"
-#include "net_ends.h"
 #include "worker-runtime/core/env_value.h"
+#include "worker-runtime/interfaces/net_address.h"
+#include "worker-runtime/interfaces/net_ends.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,9 +2,9 @@
  * can be, and those that a peer has connected. net_lanes.c makes and uses lanes, net_links.c takes
  * the hello of each. */
 #include "common/clock.h"
-#include "net_interface.h"
 #include "net_links_priv.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/interfaces/net_interface.h"
 
 #include <errno.h>
 #include <linux/tcp.h>

@@ -3,7 +3,7 @@
 each other, two carry what the ranks do (DDP_SOCKET_IFNAME). The ranks sum vectors, send messages, and check each element
 (tests/support/programs/summer.c).
 
-Covers: worker-runtime/tcp, worker-runtime/join
+Covers: worker-runtime/interfaces, worker-runtime/tcp, worker-runtime/join
 """
 import os
 import re

@@ -4,7 +4,7 @@
 Each job sums until rank 3 kills itself (tests/support/programs/adder.c). This shows that the job works, and that all other
 ranks learn which rank died, and on which node.
 
-Covers: worker-runtime/tcp, worker-runtime/join
+Covers: worker-runtime/interfaces, worker-runtime/tcp, worker-runtime/join
 """
 import os
 import subprocess

@@ -4,8 +4,8 @@
 #include "common/error.h"
 #include "rendezvous/client/client.h"
 #include "tests/support/suite.h"
+#include "worker-runtime/interfaces/net_address.h"
 #include "worker-runtime/join/store_host.h"
-#include "worker-runtime/tcp/net_address.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,6 +1,6 @@
 /* test_net_ends.c - which addresses of two ranks the lanes join. */
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_ends.h"
+#include "worker-runtime/interfaces/net_ends.h"
 
 #include <arpa/inet.h>
 #include <check.h>

@@ -1,6 +1,6 @@
 /* net_address.h - where a rank listens, and sockets to and from there. IPv4 and IPv6. */
-#ifndef DDP_WORKER_RUNTIME_TCP_NET_ADDRESS_H
-#define DDP_WORKER_RUNTIME_TCP_NET_ADDRESS_H
+#ifndef DDP_WORKER_RUNTIME_INTERFACES_NET_ADDRESS_H
+#define DDP_WORKER_RUNTIME_INTERFACES_NET_ADDRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

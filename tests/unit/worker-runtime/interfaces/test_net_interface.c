@@ -2,7 +2,7 @@
 #include "common/error.h"
 #include "common/scope.h"
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_interface.h"
+#include "worker-runtime/interfaces/net_interface.h"
 
 #include <arpa/inet.h>
 #include <check.h>

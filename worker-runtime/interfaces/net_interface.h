@@ -9,8 +9,8 @@
  *
  * A rank has NET_ENDS_MOST of the interfaces for its lanes: those of the memory node that it is
  * bound to before others, and the ranks of a node begin at different ones. */
-#ifndef DDP_WORKER_RUNTIME_TCP_NET_INTERFACE_H
-#define DDP_WORKER_RUNTIME_TCP_NET_INTERFACE_H
+#ifndef DDP_WORKER_RUNTIME_INTERFACES_NET_INTERFACE_H
+#define DDP_WORKER_RUNTIME_INTERFACES_NET_INTERFACE_H
 
 #include "net_ends.h"
 

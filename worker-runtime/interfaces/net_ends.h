@@ -5,8 +5,8 @@
  * users have named the interfaces, and no network is common, routers may join them: then the
  * first interface of one node belongs to the first of the other one, and so on. Lanes take the
  * pairs in turns. Without a pair they go where the first connection goes. */
-#ifndef DDP_WORKER_RUNTIME_TCP_NET_ENDS_H
-#define DDP_WORKER_RUNTIME_TCP_NET_ENDS_H
+#ifndef DDP_WORKER_RUNTIME_INTERFACES_NET_ENDS_H
+#define DDP_WORKER_RUNTIME_INTERFACES_NET_ENDS_H
 
 #include "net_address.h"
 

@@ -1,6 +1,6 @@
 /* test_net_address.c - addresses of ranks, and the sockets between them. */
 #include "tests/support/suite.h"
-#include "worker-runtime/tcp/net_address.h"
+#include "worker-runtime/interfaces/net_address.h"
 
 #include "common/error.h"
 
