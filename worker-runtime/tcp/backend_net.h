@@ -6,6 +6,7 @@
 #define DDP_WORKER_RUNTIME_TCP_BACKEND_NET_H
 
 #include "net_links.h"
+#include "worker-runtime/cost/cost.h"
 
 struct backend;
 struct co_error;
@@ -16,30 +17,29 @@ struct net_watch;
 struct reduce_kernels;
 struct user_segment;
 
-/* From which size on which algorithm is the fastest between nodes. The same on all ranks.
+/* Which algorithm is the fastest between nodes. The same on all ranks.
  * docs/design/collectives.md has the measurements. */
 struct net_tuning {
-    size_t whole_bytes;   /* of an all_reduce of very many nodes: up to this every rank computes
-                             everything, in one exchange; with fewer nodes net_tuning_whole() */
-    size_t segment_bytes; /* longer ones go in pieces of this */
+    struct cost_network network; /* all_reduce between three or more nodes */
+    size_t pair_bytes;    /* between two: up to this size each sends everything to the other. Parts
+                             send as many bytes there, in two exchanges, and half the work */
+    size_t segment_bytes; /* of parts: each goes in pieces of this */
     size_t small_bytes;   /* broadcast: up to this it goes whole by each socket */
     size_t striped_bytes; /* an exchange between two ranks from this on uses their lanes */
     size_t stripe_bytes;  /* in pieces of this */
 };
 
-/* Up to which size of an all_reduce every node (n of them, 2 or more) sends everything to all
- * others.
- *
- * To deal the vector out instead saves bytes, of S bytes (n - 1) (1 - 2/n) S, and costs each
- * rank n - 1 messages more. So it pays from S = B n / (n - 2) on, if a message costs as much as
- * B bytes. Between two nodes it saves no bytes, only work and time in which nothing travels. */
-static inline size_t net_tuning_whole(const struct net_tuning *t, unsigned n)
+/* The algorithm of an all_reduce between n nodes, 2 or more: whole, doubling or parts. */
+static inline enum cost_algo net_tuning_algo(const struct net_tuning *t, unsigned n, size_t bytes)
 {
-    return n <= 2 ? 2 * t->whole_bytes : t->whole_bytes / (n - 2) * n;
+    if (n <= 2)
+        return bytes <= t->pair_bytes ? COST_WHOLE : COST_PARTS;
+    return cost_choose(n, bytes, &t->network);
 }
 
 #define NET_TUNING_DEFAULT                                                                         \
-    ((struct net_tuning){.whole_bytes = 32 << 10,                                                  \
+    ((struct net_tuning){.network = COST_NETWORK_DEFAULT,                                          \
+                         .pair_bytes = 64 << 10,                                                   \
                          .segment_bytes = 128 << 10,                                               \
                          .small_bytes = 32 << 10,                                                  \
                          .striped_bytes = 1 << 20,                                                 \

@@ -11,7 +11,8 @@
  *   stripes.c, transport_tcp*.c, net_reduce.c  an exchange, and the sum that is made during one
  *   p2p_tcp.c, p2p_tcp_io.c       messages
  *   net.c                         a back end from its making to its end
- *   net_stage.c, net_schedules.c  the parts that stages end with, and the schedules made of them
+ *   net_stage.c                   the parts that stages end with
+ *   net_doubling.c, net_schedules.c  the schedules made of them
  *   net_split.c                   a group of some of the ranks
  *   backend_net.c                 the engine that takes a schedule's stages one after the other */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_H
@@ -104,7 +105,8 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
  *         part of all; with `gather` it sends the result back to all. Per rank (n - 1)/n of the
  *         vector goes out, and as much again with `gather`: as much as a ring sends, but a ring
  *         adds each element up in another order. In segments: while one is combined others travel
- * whole   each sends everything to all others, and combines everything: one exchange less */
+ * whole   each sends everything to all others, and combines everything: one exchange less
+ * doubling  as whole, but ranks pass on what they receive (net_doubling.c) */
 struct net_reduce {       /* the caller fills the first part */
     unsigned n, me;       /* nodes */
     const unsigned *peer; /* n - 1: positions, in the order of their nodes; the caller's memory */
@@ -137,6 +139,10 @@ struct tcp_plan net_reduce_plan(struct net_reduce *f);
  * vector after the other, and this node's at `data`. Reads n, me, the operation, kernels and
  * `in`. */
 void net_reduce_whole(struct net_reduce *f, size_t count);
+
+/* `doubling`, once its last exchange is done: the same, but `scratch` has a vector of each node in
+ * the order of the nodes, from this node's on, modulo n; this node's is taken from `data`. */
+void net_reduce_rotated(struct net_reduce *f, size_t count);
 
 /* --- a collective, and the back end ----------------------------------------------------------- */
 
@@ -257,6 +263,8 @@ int net_grow(uint8_t **at, size_t *bytes, size_t wanted, struct co_error *err);
 int net_local(struct net *n, struct collective what, struct co_error *err);
 /* Only a rendezvous. */
 int net_local_meeting(struct net *n, struct co_error *err);
+/* The ranks that are not slots get the `count` elements that local rank 0 has at `at`. */
+int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err);
 
 /* Begin an exchange with other nodes, by the slots. returns NET_TCP, -errno
  *
@@ -269,7 +277,16 @@ int net_exchange_fold(struct net *n, uint8_t *data, uint8_t *out, bool gather,
                       struct co_error *err);
 int net_exchange_whole(struct net *n, uint8_t *at, size_t count, struct co_error *err);
 
-/* --- net_schedules.c, net_split.c ------------------------------------------------------------- */
+/* Of an average: scale this node's result at `at`, where nodes have different numbers of ranks. */
+void net_weigh(const struct net *n, uint8_t *at, size_t count);
+
+/* Add up the `count` elements of each node that n->scratch has, in the order that
+ * net_reduce_rotated() reads, into `at`. */
+void net_reduce_gathered(struct net *n, uint8_t *at, size_t count);
+
+/* --- net_schedules.c, net_doubling.c, net_split.c --------------------------------------------- */
+
+int net_all_reduce_doubling(struct net *n, unsigned stage, struct co_error *err);
 
 net_schedule *net_schedule_of(const struct net *n, const struct collective *what);
 

@@ -172,3 +172,10 @@ void net_reduce_whole(struct net_reduce *f, size_t count)
         f->in[node_of(f, p)] = f->scratch + p * count * ddp_dtype_size(f->dtype);
     combine(f, f->data, f->out, count);
 }
+
+void net_reduce_rotated(struct net_reduce *f, size_t count)
+{
+    for (unsigned i = 1; i < f->n; i++)
+        f->in[(f->me + i) % f->n] = f->scratch + i * count * ddp_dtype_size(f->dtype);
+    combine(f, f->data, f->out, count);
+}

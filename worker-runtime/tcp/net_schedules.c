@@ -78,24 +78,6 @@ static int gather_slices(struct net *n, uint8_t *at, size_t count, struct co_err
     return net_local(n, what, err);
 }
 
-/* The ranks that are not slots get what local rank 0 has. */
-static int hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err)
-{
-    if (net_n_local(n) == n->map.n_slots)
-        return NET_GO;
-    const struct collective what = {.kind = CALL_BROADCAST, .in = at, .out = at, .count = count};
-    return net_local(n, what, err);
-}
-
-/* Where nodes have different numbers of ranks their averages count accordingly. */
-static void weigh(const struct net *n, uint8_t *at, size_t count)
-{
-    if (n->job.op == DDP_AVG && !net_is_average_of_integers(&n->job) &&
-        n->map.n_slots != n->map.n_most)
-        convert_scale(n->opts.kernels, at, n->job.dtype, count,
-                      (double)net_n_local(n) * n->map.n_nodes / (double)n->map.n);
-}
-
 /* --- all_reduce ------------------------------------------------------------------------------- */
 
 static int all_reduce_whole(struct net *n, unsigned stage, struct co_error *err)
@@ -109,10 +91,10 @@ static int all_reduce_whole(struct net *n, unsigned stage, struct co_error *err)
     case 1:
         if (!net_is_slot(n))
             return NET_GO;
-        weigh(n, j->out, j->count);
+        net_weigh(n, j->out, j->count);
         return net_exchange_whole(n, j->out, j->count, err);
     case 2:
-        return hand_down(n, j->out, j->count, err);
+        return net_hand_down(n, j->out, j->count, err);
     default:
         return NET_DONE;
     }
@@ -138,7 +120,7 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
         if (!net_is_slot(n))
             return NET_GO;
         at = out + j->mine.first * size;
-        weigh(n, at, j->mine.count);
+        net_weigh(n, at, j->mine.count);
         for (unsigned k = 0; k < n->map.n_nodes; k++)
             n->part[k] = slice_of(j->mine.count, size, k, n->map.n_nodes);
         return net_exchange_fold(n, at, at + n->part[n->map.node].first * size, true, err);
@@ -179,7 +161,7 @@ static int reduce_stage(struct net *n, unsigned stage, struct co_error *err)
     case 1:
         if (!net_is_slot(n))
             return NET_GO;
-        weigh(n, n->temp, j->mine.count);
+        net_weigh(n, n->temp, j->mine.count);
         for (unsigned k = 0; k < n->map.n_nodes; k++)
             n->part[k] = (struct slice){0, k == j->root_node ? j->mine.count : 0};
         return net_exchange_fold(n, n->temp, n->temp, false, err);
@@ -350,7 +332,7 @@ static int broadcast_stage(struct net *n, unsigned stage, struct co_error *err)
     case 2:
         if (n->map.node == j->root_node)
             return NET_GO;
-        return whole ? hand_down(n, j->out, j->count, err)
+        return whole ? net_hand_down(n, j->out, j->count, err)
                      : gather_slices(n, j->out, j->count, err);
     default:
         return NET_DONE;
@@ -456,13 +438,19 @@ static int all_to_all(struct net *n, unsigned stage, struct co_error *err)
 
 /* --- which schedule --------------------------------------------------------------------------- */
 
+static net_schedule *all_reduce_of(enum cost_algo algo)
+{
+    return algo == COST_WHOLE      ? all_reduce_whole
+           : algo == COST_DOUBLING ? net_all_reduce_doubling
+                                   : all_reduce_parts;
+}
+
 net_schedule *net_schedule_of(const struct net *n, const struct collective *what)
 {
     const size_t bytes = what->count * ddp_dtype_size(what->dtype);
     switch (what->kind) {
     case CALL_ALL_REDUCE:
-        return bytes <= net_tuning_whole(&n->tuning, n->map.n_nodes) ? all_reduce_whole
-                                                                     : all_reduce_parts;
+        return all_reduce_of(net_tuning_algo(&n->tuning, n->map.n_nodes, bytes));
     case CALL_REDUCE:
         return reduce_stage;
     case CALL_REDUCE_SCATTER:

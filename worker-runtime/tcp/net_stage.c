@@ -32,6 +32,14 @@ int net_local_meeting(struct net *n, struct co_error *err)
     return net_local(n, (struct collective){.kind = CALL_BARRIER}, err);
 }
 
+int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err)
+{
+    if (net_n_local(n) == n->map.n_slots)
+        return NET_GO;
+    const struct collective what = {.kind = CALL_BROADCAST, .in = at, .out = at, .count = count};
+    return net_local(n, what, err);
+}
+
 /* --- between: copies -------------------------------------------------------------------------- */
 
 static enum tcp_next copy_piece(void *arg, bool is_out, unsigned p, size_t i, struct tcp_piece *ret)
@@ -61,6 +69,14 @@ int net_exchange_copies(struct net *n, const unsigned *peer, unsigned n_peers)
 }
 
 /* --- between: sums ---------------------------------------------------------------------------- */
+
+void net_weigh(const struct net *n, uint8_t *at, size_t count)
+{
+    if (n->job.op == DDP_AVG && !net_is_average_of_integers(&n->job) &&
+        n->map.n_slots != n->map.n_most)
+        convert_scale(n->opts.kernels, at, n->job.dtype, count,
+                      (double)net_n_local(n) * n->map.n_nodes / (double)n->map.n);
+}
 
 static struct net_reduce reduction_of(const struct net *n)
 {
@@ -112,4 +128,12 @@ int net_exchange_whole(struct net *n, uint8_t *at, size_t count, struct co_error
     n->fold.scratch = n->scratch;
     n->job.adds_up = true;
     return net_exchange_copies(n, n->slot_peer, n_peers);
+}
+
+void net_reduce_gathered(struct net *n, uint8_t *at, size_t count)
+{
+    n->fold = reduction_of(n);
+    n->fold.data = n->fold.out = at;
+    n->fold.scratch = n->scratch;
+    net_reduce_rotated(&n->fold, count);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""libddp between two machines: network namespaces joined by veth, ranks started by hand as torchrun would.
+"""libddp between machines: network namespaces joined by veth, ranks started by hand as torchrun would.
 
 Each job sums until rank 3 kills itself (tests/support/programs/adder.c). This shows that the job works, and that all other
 ranks learn which rank died, and on which node.
 
-Covers: worker-runtime/interfaces, worker-runtime/tcp, worker-runtime/join
+Covers: worker-runtime/interfaces, worker-runtime/cost, worker-runtime/tcp, worker-runtime/join
 """
 import os
 import subprocess
@@ -22,11 +22,13 @@ def ip(*args):
     subprocess.run(["ip", *args], check=True, stderr=subprocess.PIPE)
 
 
-class Namespaces(unittest.TestCase):
+class Nodes(unittest.TestCase):
+    n_nodes = n_local = 2  # namespaces, and ranks in each
+
     def setUp(self):
         if lacks_network_namespaces():
             self.skipTest(lacks_network_namespaces())
-        self.names = [f"ddp-test-{os.getpid()}-{i}" for i in range(2)]
+        self.names = [f"ddp-test-{os.getpid()}-{i}" for i in range(self.n_nodes)]
         self.processes = []
         self.addCleanup(self.clean_up)
         try:
@@ -46,15 +48,21 @@ class Namespaces(unittest.TestCase):
             subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
     def join(self, number, networks):
-        """A pair of interfaces, veth<number> in each."""
-        ip("link", "add", f"veth{number}", "netns", self.names[0], "type", "veth",
-           "peer", "name", f"veth{number}", "netns", self.names[1])
+        """An interface in each, veth<number>. More than two are joined by a bridge, in the first namespace."""
+        link = f"veth{number}"
+        if self.n_nodes == 2:
+            ip("link", "add", link, "netns", self.names[0], "type", "veth", "peer", "name", link, "netns", self.names[1])
+        else:
+            ip("-n", self.names[0], "link", "add", link, "type", "bridge")
         for host, name in enumerate(self.names, 1):
+            if self.n_nodes > 2 and host > 1:
+                ip("link", "add", link, "netns", name, "type", "veth", "peer", "name", f"port{host}", "netns", self.names[0])
+                ip("-n", self.names[0], "link", "set", f"port{host}", "master", link, "up")
             for network in networks:
                 v6 = ":" in network
                 ip("-n", name, "address", "add", f"{network}{':' if v6 else '.'}{host}/{64 if v6 else 24}",
-                   "dev", f"veth{number}", *(["nodad"] if v6 else []))
-            ip("-n", name, "link", "set", f"veth{number}", "up")
+                   "dev", link, *(["nodad"] if v6 else []))
+            ip("-n", name, "link", "set", link, "up")
 
     def start(self, node, command, **env):
         process = subprocess.Popen(["ip", "netns", "exec", self.names[node], *command],
@@ -63,32 +71,43 @@ class Namespaces(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def expect_death_to_be_told(self, bind, addresses, **env):
+    def expect_all_ranks_to_name_the_dead_rank(self, bind, addresses, **env):
         """addresses: MASTER_ADDR on each node."""
         port = self.start(0, [STORE, "0", bind]).stdout.readline().strip()
-        ranks = [self.start(node, [ADDER, "3", "9"], RANK=2 * node + local, WORLD_SIZE=4, LOCAL_RANK=local,
-                            LOCAL_WORLD_SIZE=2, GROUP_RANK=node, GROUP_WORLD_SIZE=2, MASTER_ADDR=addresses[node],
-                            MASTER_PORT=port, DDP_SEGMENT_BYTES="64M", **env)
-                 for node in range(2) for local in range(2)]
+        n = self.n_nodes * self.n_local
+        ranks = [self.start(rank // self.n_local, [ADDER, "3", "9"], RANK=rank, WORLD_SIZE=n, LOCAL_RANK=rank % self.n_local,
+                            LOCAL_WORLD_SIZE=self.n_local, GROUP_RANK=rank // self.n_local, GROUP_WORLD_SIZE=self.n_nodes,
+                            MASTER_ADDR=addresses[rank // self.n_local], MASTER_PORT=port, DDP_SEGMENT_BYTES="64M", **env)
+                 for rank in range(n)]
         for rank, process in enumerate(ranks):
             _, err = process.communicate(timeout=DEADLINE_S)
             if rank != 3:
                 self.assertEqual(process.returncode, 5, err)
-                self.assertIn("rank 3 on node 1 (", err)
+                self.assertIn(f"rank 3 on node {3 // self.n_local} (", err)
                 self.assertIn(f"ddp_all_reduce(float32, sum, 1), call #{STEPS + 1}", err)
 
+
+class TwoNodes(Nodes):
     def test_ranks_use_the_address_by_which_they_reach_the_store(self):
-        self.expect_death_to_be_told("10.119.1.1", ["10.119.1.1"] * 2)
+        self.expect_all_ranks_to_name_the_dead_rank("10.119.1.1", ["10.119.1.1"] * 2)
 
     def test_ipv6_is_enough(self):
-        self.expect_death_to_be_told("fd00:119:1::1", ["fd00:119:1::1"] * 2)
+        self.expect_all_ranks_to_name_the_dead_rank("fd00:119:1::1", ["fd00:119:1::1"] * 2)
 
     def test_the_stores_own_node_may_resolve_to_loopback(self):
-        self.expect_death_to_be_told("0.0.0.0", ["127.0.0.1", "10.119.1.1"])
+        self.expect_all_ranks_to_name_the_dead_rank("0.0.0.0", ["127.0.0.1", "10.119.1.1"])
 
     def test_an_interface_can_be_named(self):
         self.join(1, ["10.119.2"])
-        self.expect_death_to_be_told("10.119.1.1", ["10.119.1.1"] * 2, DDP_SOCKET_IFNAME="veth1")
+        self.expect_all_ranks_to_name_the_dead_rank("10.119.1.1", ["10.119.1.1"] * 2, DDP_SOCKET_IFNAME="veth1")
+
+
+class ManyNodes(Nodes):
+    """So many that a sum goes by doubling (worker-runtime/cost/cost.h): a rank exchanges with 8 of the 13 others."""
+    n_nodes, n_local = 14, 1
+
+    def test_ranks_that_pass_sums_on_learn_of_a_death_elsewhere(self):
+        self.expect_all_ranks_to_name_the_dead_rank("10.119.1.1", ["10.119.1.1"] * self.n_nodes)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 #include "ranks.h"
 #include "store_process.h"
 
-enum { NODES_MAX = 8 };
+enum { NODES_MAX = 16 };
 
 struct nodes {
     int n, n_ranks;

@@ -231,6 +231,45 @@ START_TEST(a_long_sum_has_the_same_bits_each_time)
 }
 END_TEST
 
+/* So many nodes that short sums go by doubling (worker-runtime/cost/cost.h). */
+static const struct nodes many[] = {
+    {.n = 14, .n_ranks = 16, .size = {1, 2, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1}},
+    {.n = 16, .n_ranks = 16, .size = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+};
+
+static int run_short_sums(int rank, void *arg)
+{
+    enum { MOST = 300 };
+    static const enum ddp_dtype types[] = {DDP_FLOAT32, DDP_BFLOAT16, DDP_INT8, DDP_FLOAT64};
+    const struct nodes *nodes = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    double in[MOST], out[MOST];
+    for (uint32_t i = 0; i < 24; i++) {
+        const enum ddp_dtype dtype = types[i % 4];
+        const enum ddp_op op = i % 3 == 0 ? DDP_SUM : i % 3 == 1 ? DDP_MAX : DDP_PROD;
+        const size_t count = i < 4 ? i : MOST - i, bytes = count * ddp_dtype_size(dtype);
+        void *at = i % 2 == 0 ? in : out;
+        RANK_CHECK(rank,
+                   net_tuning_algo(&NET_TUNING_DEFAULT, (unsigned)nodes->n, bytes) == COST_DOUBLING,
+                   "not by doubling");
+        values_fill(in, dtype, i, rank, count);
+        uint8_t *expected = nodes_reduced(nodes, dtype, op, i, 0, count);
+        RANK_CHECK(rank, ddp_all_reduce(g, in, at, count, dtype, op, NULL) == DDP_OK, "sum %u", i);
+        RANK_CHECK(rank, memcmp(at, expected, bytes) == 0, "sum %u", i);
+        free(expected);
+    }
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(short_sums_of_many_nodes_have_the_reference_bits)
+{
+    struct ranks r;
+    nodes_start(&r, &many[_i], run_short_sums, (void *)&many[_i]);
+    ranks_expect_success(&r);
+}
+END_TEST
+
 /* --- lanes ------------------------------------------------------------------------------------ */
 
 static int run_with_lanes(int rank, void *arg)
@@ -466,6 +505,8 @@ TEST_SUITE(nodes)
     tcase_set_timeout(tcase, 200);
     tcase_add_loop_test(tcase, every_collective_gives_the_reference_bits_on_every_node, 0, n_grids);
     tcase_add_loop_test(tcase, sums_of_many_nodes_have_the_reference_bits, 0, n_wide);
+    tcase_add_loop_test(tcase, short_sums_of_many_nodes_have_the_reference_bits, 0,
+                        sizeof many / sizeof *many);
     tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
     tcase_add_loop_test(tcase, exchanges_over_lanes_give_the_reference_bits, 0, 4);
     tcase_add_loop_test(tcase, a_lane_that_breaks_costs_nothing_but_itself, 0, 1);

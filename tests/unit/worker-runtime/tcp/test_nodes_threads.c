@@ -147,7 +147,8 @@ static int join_nodes(struct rank *r)
     int code = net_map_init(&r->map, place, N, r->rank, &r->err);
     if (code == 0)
         code = net_watch_create(&watch, co_deadline_ms(60000), &r->watch, &r->err);
-    static const struct net_tuning striped = {.whole_bytes = 32 << 10,
+    static const struct net_tuning striped = {.network = COST_NETWORK_DEFAULT,
+                                              .pair_bytes = 64 << 10,
                                               .segment_bytes = 16 << 10,
                                               .small_bytes = 32 << 10,
                                               .striped_bytes = 20 << 10,

@@ -1,0 +1,94 @@
+/* cost.c - the formulas of the model. In integers, so that all ranks choose the same algorithm on
+ * every machine. Within the limits of cost.h no term exceeds 2^62. */
+#include "cost.h"
+
+unsigned cost_doubling_steps(unsigned n)
+{
+    unsigned steps = 0;
+    while (n > 1u << steps)
+        steps++;
+    return steps;
+}
+
+struct cost_step cost_doubling_step(unsigned n, unsigned node, unsigned k)
+{
+    const unsigned have = 1u << k, missing = n - have;
+    return (struct cost_step){.to = (node + n - have) % n,
+                              .from = (node + have) % n,
+                              .n_have = have,
+                              .n_more = have < missing ? have : missing};
+}
+
+/* A stage in which a node sends `messages` messages, of `bytes` bytes in total. */
+static uint64_t stage(const struct cost_network *net, uint64_t messages, uint64_t bytes)
+{
+    return (net->latency_ns + messages * net->message_ns) * 1000u + bytes * net->byte_ps;
+}
+
+static uint64_t whole(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    return stage(net, n - 1, (n - 1) * bytes) + n * bytes * net->sum_ps;
+}
+
+/* In each step a node sends a message to each of its two peers: an exchange has two directions. */
+static uint64_t doubling(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    uint64_t all = n * bytes * net->sum_ps;
+    for (unsigned k = 0; k < cost_doubling_steps(n); k++) {
+        const struct cost_step s = cost_doubling_step(n, 0, k);
+        all += stage(net, s.to == s.from ? 1 : 2, s.n_more * bytes);
+    }
+    return all;
+}
+
+static uint64_t parts(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    return 2 * stage(net, n - 1, bytes - bytes / n) + bytes * net->sum_ps;
+}
+
+static uint64_t ring(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    return 2 * (n - 1) * stage(net, 1, bytes / n) + bytes * net->sum_ps;
+}
+
+static uint64_t halving(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    const unsigned steps = cost_doubling_steps(n);
+    return 2 * steps * stage(net, 1, 0) + 2 * (bytes - bytes / n) * net->byte_ps +
+           bytes * net->sum_ps;
+}
+
+static uint64_t tree(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    const unsigned steps = cost_doubling_steps(n);
+    return 2 * steps * stage(net, 1, bytes) + steps * bytes * net->sum_ps;
+}
+
+uint64_t cost_of(enum cost_algo algo, unsigned n, size_t bytes, const struct cost_network *net)
+{
+    switch (algo) {
+    case COST_WHOLE:
+        return whole(n, bytes, net);
+    case COST_DOUBLING:
+        return doubling(n, bytes, net);
+    case COST_PARTS:
+        return parts(n, bytes, net);
+    case COST_RING:
+        return ring(n, bytes, net);
+    case COST_HALVING:
+        return halving(n, bytes, net);
+    default:
+        return tree(n, bytes, net);
+    }
+}
+
+enum cost_algo cost_choose(unsigned n, size_t bytes, const struct cost_network *net)
+{
+    enum cost_algo best = COST_PARTS;
+    if (n < 2 || n > COST_NODES_MOST || bytes > COST_BYTES_MOST || bytes > COST_ROOM_MOST / n)
+        return COST_PARTS;
+    for (int algo = COST_DOUBLING; algo >= COST_WHOLE; algo--)
+        if (cost_of((enum cost_algo)algo, n, bytes, net) <= cost_of(best, n, bytes, net))
+            best = (enum cost_algo)algo;
+    return best;
+}
