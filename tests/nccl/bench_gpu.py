@@ -75,7 +75,7 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
         assert f"| {row} " in said, said
     for kernel, part, what in (
         ("ddp_unpack", "averages", "float32,predivided,finite: value 1 is "),
-        ("ddp_pack", "averages", "float32,to_float16,finite: value 1 is "),
+        ("ddp_pack", "averages", "float32,weighted,finite: value 1 is "),
         ("ddp_say_moments", "statistics", "on the GPU, and"),
         ("ddp_backward", "statistics", "dx[0] is "),
     ):

@@ -51,10 +51,11 @@ int average_join(struct device_group *g, void *stream, struct co_error *err)
 
 /* Its pre-multiplied sum costs nothing if values travel as they are. For 16-bit types it also
  * rounds the factor to 16 bits, which for 1/3 is an error of a thousandth in each step: there a
- * kernel multiplies, by a float32. */
-static bool is_multiplied_by_nccl(const struct device_average *a)
+ * kernel multiplies, by a float32. With one rank, NCCL before 2.29.7 leaves the last values of a
+ * long array as they are. */
+static bool is_multiplied_by_nccl(const struct device_group *g, const struct device_average *a)
 {
-    return a->is_sum && a->wire == NULL && a->before != 1 &&
+    return g->n > 1 && a->is_sum && a->wire == NULL && a->before != 1 &&
            (a->dtype == DDP_FLOAT32 || a->dtype == DDP_FLOAT64);
 }
 
@@ -64,7 +65,7 @@ static ncclResult_t make_op(const struct device_group *g, const struct device_av
     double wide = a->before;
     float narrow = (float)a->before;
     *ret = a->is_sum ? ncclSum : ncclAvg;
-    if (!is_multiplied_by_nccl(a))
+    if (!is_multiplied_by_nccl(g, a))
         return ncclSuccess;
     return ncclRedOpCreatePreMulSum(ret, a->dtype == DDP_FLOAT64 ? (void *)&wide : &narrow,
                                     nccl_map_dtype(a->dtype), ncclScalarHostImmediate, g->comm);
@@ -124,7 +125,7 @@ static ncclResult_t reduce_all(struct device_group *g, const struct device_avera
         nccl_map_keep_first(&first, ncclAllReduce(piece[i].at, piece[i].at, piece[i].count, dtype,
                                                   op, g->comm, g->averages.stream));
     nccl_map_keep_first(&first, ncclGroupEnd());
-    if (is_multiplied_by_nccl(a))
+    if (is_multiplied_by_nccl(g, a))
         nccl_map_keep_first(&first, ncclRedOpDestroy(op, g->comm));
     return first;
 }
@@ -151,8 +152,8 @@ int average_run(struct device_group *g, const struct device_average *a, struct c
     code = average_fork(g, a->stream, err);
     if (code != 0)
         return code;
-    code =
-        pack_or_unpack(g, a, KERNEL_PACK, is_multiplied_by_nccl(a) ? 1 : a->before, FOUND_OWN, err);
+    code = pack_or_unpack(g, a, KERNEL_PACK, is_multiplied_by_nccl(g, a) ? 1 : a->before, FOUND_OWN,
+                          err);
     if (code != 0)
         return call_fail(g, code, err);
     if (a->reduce != NULL && !a->reduce(a->arg, g->averages.stream))
