@@ -1,6 +1,7 @@
 """Sections of bench/gpu that need one rank: what libddp adds to NCCL, and kernels against the CPU."""
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -54,6 +55,23 @@ def statistics(bench):
     """The plug-in's kernels against the CPU: SyncBN, forward and backward"""
     rows = [line.split() for line in bench.run(bench.program("bench", "gpu_kernels"), "syncbn").splitlines()]
     return results.table(["layer", "largest relative difference"], [[name.replace(",", ", "), apart] for name, apart in rows])
+
+
+def sanitizer(bench):
+    """The plug-in's kernels under compute-sanitizer"""
+    program = shutil.which("compute-sanitizer", path=os.path.join(bench.args.cuda, "bin") + ":" + os.environ.get("PATH", ""))
+    if program is None:
+        return "Not run: there is no `compute-sanitizer`."
+    rows = []
+    for tool in "memcheck", "racecheck", "initcheck", "synccheck":
+        for what in "averages", "syncbn":
+            done = bench.call([program, "--tool", tool, "--kernel-name", "kernel_substring=ddp_", bench.program("bench", "gpu_kernels"), what],
+                              100)
+            summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", done.out + done.said)
+            if done.status != 0 or not summary or not re.match(r"0 (?:errors|hazards)", summary[1]):
+                raise Failed(f"{tool}, {what}: status {done.status}: {(done.out + done.said).strip()[-1500:]}")
+            rows.append([tool, what, summary[1]])
+    return results.table(["tool", "kernels", "it reports"], rows)
 
 
 def speed(bench):
