@@ -82,6 +82,21 @@ with tempfile.TemporaryDirectory(prefix="nccl-bench-") as out:
         done, said = parts(part, NCCL_DOUBLE_IDLE_KERNEL=kernel)
         assert done.returncode == 1 and "**Failed**" in said and what in said, (kernel, done, said)
 
+    # what compute-sanitizer reports decides, not that it ran
+    tools = os.path.join(out, "tools")
+    os.makedirs(tools)
+    for summary, status, want in (
+        ("ERROR SUMMARY: 0 errors", 0, "| memcheck  | averages |   0 errors |"),
+        ("RACECHECK SUMMARY: 2 hazards displayed", 0, "memcheck, averages: status 0"),
+        ("", 0, "memcheck, averages: status 0"),
+        ("ERROR SUMMARY: 0 errors", 9, "memcheck, averages: status 9"),
+    ):
+        with open(os.path.join(tools, "compute-sanitizer"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\necho '========= {summary}'\nexit {status}\n")
+        os.chmod(os.path.join(tools, "compute-sanitizer"), 0o700)
+        done, said = parts("sanitizer", PATH=tools + ":" + os.environ["PATH"])
+        assert want in said and (done.returncode == 0) == want.startswith("|"), (want, done, said)
+
     samples = os.path.join(out, "samples")
     with open(samples, "wb") as f:
         f.write(bytes([0, 0, 8, 2, 0, 0, 0, 50, 0, 0, 0, 100]) + bytes(50 * 100))
