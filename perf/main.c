@@ -1,6 +1,7 @@
 /* ddp-perf: words -> perf_spec -> ranks, which measure -> exit status. */
 #include "common/error.h"
 #include "perf_cli.h"
+#include "perf_lanes.h"
 #include "perf_ranks.h"
 #include "perf_run.h"
 #include "perf_tune.h"
@@ -47,6 +48,8 @@ int main(int argc, char **argv)
         printf("ddp-perf %s\n", DDPRUN_VERSION);
     if (wish != PERF_RUN)
         return fflush(stdout) == 0 ? PERF_EXIT_OK : PERF_EXIT_FAILED;
+    if (spec.tune && spec.n_ranks == 0)
+        return perf_lanes(spec.n_iterations, stdout);
     if (spec.tune)
         return perf_tune(spec.n_ranks, spec.n_iterations, stdout, &err) < 0
                    ? tell(&err, PERF_EXIT_FAILED)

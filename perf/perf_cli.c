@@ -46,9 +46,10 @@ const struct co_option perf_cli_table[] = {
      .help = "Start N ranks on this machine, without a launcher."},
     {PERF_OPTION_JSON, 0, "json", .brief = "Print JSON lines.",
      .help = "Print JSON lines instead of a table."},
-    {PERF_OPTION_TUNE, 0, "tune", .brief = "Print a tuning table (with --ranks).",
+    {PERF_OPTION_TUNE, 0, "tune", .brief = "Print a tuning table, or DDP_SOCKET_LANES.",
      .help = "With --ranks: measure which algorithm is the fastest for which sizes, and print a "
-             "table for DDP_TUNING."},
+             "table for DDP_TUNING. In a job on several nodes: measure how many connections the "
+             "network needs, and print DDP_SOCKET_LANES."},
     {PERF_OPTION_HELP, 'h', "help", .brief = "Print this text (-h), or all options (--help).",
      .help = "-h: print the common options. --help: print all options."},
     {PERF_OPTION_VERSION, 'V', "version", .brief = "Print the version.",
@@ -293,8 +294,9 @@ static int check_ranks(const struct draft *d, bool launched, struct co_error *er
     if (s->n_ranks > 0 && s->root >= (int)s->n_ranks)
         return co_fail(err, -EINVAL, "invalid value '%d' for --root: expected one of %u ranks",
                        s->root, s->n_ranks);
-    if (s->tune && s->n_ranks < 2)
-        return co_fail(err, -EINVAL, "--tune requires --ranks N, at least 2");
+    if (s->tune && !launched && s->n_ranks < 2)
+        return co_fail(err, -EINVAL,
+                       "--tune requires --ranks N, at least 2, or a job on several nodes");
     if (s->tune && d->has_collective)
         return co_fail(err, -EINVAL, "--tune and a collective cannot be used together");
     return 0;
@@ -324,7 +326,7 @@ int perf_cli_parse(int argc, char **argv, bool launched, enum perf_wish *ret_wis
 void perf_cli_print_help(bool is_brief, FILE *out)
 {
     fputs("Usage: ddp-perf COLLECTIVE [OPTION]...\n"
-          "       ddp-perf --tune --ranks N\n"
+          "       ddp-perf --tune [--ranks N]\n"
           "Measure a collective of libddp over a range of sizes, and check its results.\n"
           "Runs under ddprun, mpirun or srun, or starts its ranks with --ranks.\n"
           "\n"

@@ -48,6 +48,15 @@ size_t perf_crossover_best(const double *us, size_t n_ways, size_t n)
     return best;
 }
 
+size_t perf_crossover_least(const double *us, size_t n)
+{
+    const double best = best_of(us, n, 1, 0);
+    size_t i = 0;
+    while (is_faster(best, us[i]))
+        i++;
+    return i;
+}
+
 const char *perf_crossover_size(size_t bytes, char text[PERF_CROSSOVER_SIZE_BYTES])
 {
     static const char *const units[] = {"", "K", "M", "G", "T"};

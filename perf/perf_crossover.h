@@ -19,6 +19,10 @@ size_t perf_crossover_from(const double *small_us, const double *large_us, size_
  * times relative to the best of each size; the first of equal ones. */
 size_t perf_crossover_best(const double *us, size_t n_ways, size_t n);
 
+/* The first of n ways, each of which needs more than the one before, that takes at most a twentieth
+ * longer than the fastest. n is at least 1. */
+size_t perf_crossover_least(const double *us, size_t n);
+
 /* "16K", "1M", "100": as a table of DDP_TUNING has it. */
 #define PERF_CROSSOVER_SIZE_BYTES 24
 const char *perf_crossover_size(size_t bytes, char text[PERF_CROSSOVER_SIZE_BYTES]);

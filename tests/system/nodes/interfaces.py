@@ -3,7 +3,7 @@
 each other, two carry what the ranks do (DDP_SOCKET_IFNAME). The ranks sum vectors, send messages, and check each element
 (tests/support/programs/summer.c).
 
-Covers: worker-runtime/interfaces, worker-runtime/tcp, worker-runtime/join
+Covers: worker-runtime/interfaces, worker-runtime/tcp, worker-runtime/join, perf
 """
 import os
 import re
@@ -18,6 +18,7 @@ import unittest
 from facilities import lacks_network_namespaces
 
 DDPRUN = os.environ["DDPRUN"]
+PERF = os.environ["DDP_PERF"]
 SUMMER = os.environ["SUMMER_PROGRAM"]
 DEADLINE_S = float(os.environ.get("TEST_DEADLINE_S", "60"))
 NETWORKS = {"mgmt": "10.119.10", "fast0": "10.119.11", "fast1": "10.119.12"}
@@ -65,14 +66,16 @@ class Interfaces(unittest.TestCase):
             subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(self, **env):
+    def start(self, *program, **env):
+        """Without a program: summer"""
         self.file = os.path.join(self.folder, "end")
+        program = program or (SUMMER, self.file, str(COUNT))
         for i, name in enumerate(self.names):
             folder = os.path.join(self.folder, str(i))
             os.mkdir(folder, mode=0o700)
             self.nodes.append(subprocess.Popen(
                 ["ip", "netns", "exec", name, DDPRUN, "--nnodes", "2", "-p", "1", "--node-rank", str(i), "--master-addr", f"{NETWORKS['mgmt']}.1",
-                 "--master-port", str(PORT), SUMMER, self.file, str(COUNT)],
+                 "--master-port", str(PORT), *program],
                 env={**os.environ, "XDG_RUNTIME_DIR": folder, "DDP_SEGMENT_BYTES": "256M", "DDP_TOKEN": "0123456789abcdef" * 2, **env},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
@@ -165,6 +168,12 @@ class Interfaces(unittest.TestCase):
         self.start(DDP_SOCKET_IFNAME="fast0,fast1")
         self.await_rounds(20)
         self.expect_good_end()
+
+    def test_the_number_of_connections_is_measured(self):
+        self.start(PERF, "--tune", "-n", "1")
+        self.await_true(lambda: all(node.poll() is not None for node in self.nodes), "the job ends")
+        self.assertEqual([node.returncode for node in self.nodes], [0, 0], self.said)
+        self.assertRegex(self.said[0][0], r"\nDDP_SOCKET_LANES=(1|2|4|8|16)\n")
 
     def test_an_interface_that_does_not_exist_is_named(self):
         self.start(DDP_SOCKET_IFNAME="fast0,fast9")

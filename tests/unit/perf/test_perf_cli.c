@@ -118,6 +118,8 @@ START_TEST(ranks_are_not_started_under_a_launcher)
     refuses("--tune --ranks 2 all_reduce", false,
             "--tune and a collective cannot be used together");
     ck_assert(parsed("--tune --ranks 3").tune);
+    refuses("--tune --ranks 3", true, "--ranks cannot be used under a launcher");
+    refuses("--tune all_reduce", true, "--tune and a collective cannot be used together");
 }
 END_TEST
 

@@ -42,6 +42,16 @@ START_TEST(the_best_algorithm_is_best_over_all_sizes)
 }
 END_TEST
 
+START_TEST(more_is_taken_only_if_it_is_faster_than_the_noise)
+{
+    const double none[] = {100, 97, 96, 120}, two[] = {100, 52, 50, 50}, last[] = {100, 90, 80, 70};
+    ck_assert_uint_eq(perf_crossover_least(none, 4), 0);
+    ck_assert_uint_eq(perf_crossover_least(two, 4), 1);
+    ck_assert_uint_eq(perf_crossover_least(last, 4), 3);
+    ck_assert_uint_eq(perf_crossover_least(last, 1), 0);
+}
+END_TEST
+
 START_TEST(sizes_have_the_form_of_the_table)
 {
     char text[PERF_CROSSOVER_SIZE_BYTES];
@@ -61,6 +71,7 @@ TEST_SUITE(perf_crossover)
     tcase_add_test(tc, the_large_algorithm_begins_where_it_stays_faster);
     tcase_add_test(tc, a_difference_within_the_noise_decides_nothing);
     tcase_add_test(tc, the_best_algorithm_is_best_over_all_sizes);
+    tcase_add_test(tc, more_is_taken_only_if_it_is_faster_than_the_noise);
     tcase_add_test(tc, sizes_have_the_form_of_the_table);
     suite_add_tcase(suite, tc);
     return suite;
