@@ -3,7 +3,9 @@
  * that one thread sends during the collectives of another. The suite "tsan" runs this test under
  * it.
  *
- * The ranks do not join through a store: the test makes the table that a store would give them. */
+ * The ranks do not join through a store: the test makes the table that a store would give them.
+ * Where they have two addresses each, lanes are spread over these, and the other connections move
+ * from one to the other during collectives and messages. */
 #include "common/error.h"
 #include "segments/control.h"
 #include "tests/unit/worker-runtime/exchange.h"
@@ -13,7 +15,10 @@
 #include "worker-runtime/shm/backend_cpu.h"
 #include "worker-runtime/tcp/backend_net.h"
 #include "worker-runtime/tcp/net_map.h"
+#include "worker-runtime/tcp/net_move.h"
 #include "worker-runtime/tcp/net_watch.h"
+#include "worker-runtime/tcp/p2p_tcp_priv.h"
+#include "worker-runtime/tcp/transport_tcp_priv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,6 +27,7 @@
 #include <sched.h>
 
 enum { N_NODES = 2, N_LOCAL = 2, N = N_NODES * N_LOCAL, SEGMENT_BYTES = 8 << 20 };
+enum connections { PLAIN, STRIPED, ON_TWO_ADDRESSES }; /* the last two: with lanes */
 
 struct node {
     int fd;
@@ -37,8 +43,9 @@ struct job {
     uint8_t cookie[NET_COOKIE_BYTES];
     uint32_t world_rank[N_NODES][N_LOCAL];
     uint64_t timeout_ms;
-    bool is_striped;      /* exchanges from some KiB on use lanes */
+    enum connections connections;
     atomic_uint progress; /* calls begun by all ranks together */
+    atomic_uint n_moved;  /* connections */
     pthread_barrier_t everybody;
 };
 
@@ -58,13 +65,25 @@ struct rank {
 
 /* --- joining ---------------------------------------------------------------------------------- */
 
-static void job_init(struct job *job, bool is_striped)
+/* Node k has 127.0.1.(1 + 2 k) and the next one. */
+static struct net_ends two_ends(unsigned node)
+{
+    struct net_ends ends = {.n = 2, .flags = NET_ENDS_NAMED};
+    for (uint8_t i = 0; i < 2; i++)
+        ends.end[i] = (struct net_end){.family = AF_INET,
+                                       .prefix = 8,
+                                       .rail = i,
+                                       .bytes = {127, 0, 1, (uint8_t)(1 + 2 * node + i)}};
+    return ends;
+}
+
+static void job_init(struct job *job, enum connections connections)
 {
     struct sockaddr_in loopback = {.sin_family = AF_INET};
     struct sockaddr_storage storage = {0};
     loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     memcpy(&storage, &loopback, sizeof loopback);
-    *job = (struct job){.timeout_ms = 60000, .cookie = "a cookie", .is_striped = is_striped};
+    *job = (struct job){.timeout_ms = 60000, .cookie = "a cookie", .connections = connections};
     ck_assert_int_eq(pthread_barrier_init(&job->everybody, NULL, N), 0);
     for (unsigned k = 0; k < N_NODES; k++) {
         struct node *node = &job->node[k];
@@ -79,7 +98,11 @@ static void job_init(struct job *job, bool is_striped)
         struct net_member *m = &job->member[r];
         *m = (struct net_member){.rank = r, .node = r / N_LOCAL, .local_rank = r % N_LOCAL};
         m->address = net_address_of(&storage);
-        m->lanes = is_striped ? 3 : 0;
+        m->lanes = connections == PLAIN ? 0 : 3;
+        if (connections == ON_TWO_ADDRESSES) {
+            m->ends = two_ends(m->node);
+            m->address = net_ends_address(&m->ends.end[0]);
+        }
         snprintf(m->host, sizeof m->host, "here");
         for (int c = 0; c < NET_N_CHANNELS; c++)
             ck_assert_int_eq(
@@ -162,7 +185,7 @@ static int join_nodes(struct rank *r)
                                    .owns_watch = true,
                                    .own = r->node->segment[r->local],
                                    .kernels = &reduce_scalar,
-                                   .tuning = job->is_striped ? &striped : NULL,
+                                   .tuning = job->connections == PLAIN ? NULL : &striped,
                                    .cookie = job->cookie,
                                    .timeout_ms = job->timeout_ms,
                                    .deadline_ms = co_deadline_ms(60000),
@@ -207,6 +230,34 @@ static void job_join(struct rank *ranks)
 /* --- collectives, and messages during them ---------------------------------------------------- */
 
 enum { MOST_BYTES = 400000, MIXTURE = 60, MESSAGES = 40, LONG_COUNT = 30000 };
+
+/* Act as if the system had reported an unreachable peer, on the connections that can be replaced
+ * now. The caller has the links to itself. */
+static void break_paths(struct rank *r, struct net_links *l)
+{
+    for (unsigned peer = 0; peer < N; peer++) {
+        const struct link *k = &l->link[peer];
+        if (k->move == NULL || k->out < 0 || k->is_connecting || k->move->state != NET_MOVE_STAYS)
+            continue;
+        net_move_received(l, peer, -EHOSTUNREACH);
+        atomic_fetch_add(&r->job->n_moved, 1);
+    }
+}
+
+static void break_data_paths(struct rank *r)
+{
+    break_paths(r, ((struct net *)r->backend)->tcp->opts.links);
+}
+
+static void break_message_paths(struct rank *r)
+{
+    struct p2p_tcp *messages = atomic_load(&((struct net *)r->backend)->messages);
+    if (messages == NULL)
+        return;
+    pthread_mutex_lock(&messages->mutex);
+    break_paths(r, messages->links);
+    pthread_mutex_unlock(&messages->mutex);
+}
 
 /* Of integers: sums come out the same in any order. */
 static int mixture_once(struct rank *r, uint32_t i, uint8_t *in, uint8_t *out)
@@ -268,8 +319,11 @@ static void *run_messages(void *arg)
 {
     struct rank *r = arg;
     int32_t *memory = calloc(3, LONG_COUNT * sizeof *memory);
-    for (uint32_t i = 0; i < MESSAGES && r->other_result == 0; i++)
+    for (uint32_t i = 0; i < MESSAGES && r->other_result == 0; i++) {
+        if (i % 5 == r->rank)
+            break_message_paths(r);
         r->other_result = message_once(r, i, memory, memory + LONG_COUNT, memory + 2 * LONG_COUNT);
+    }
     free(memory);
     return NULL;
 }
@@ -278,8 +332,11 @@ static int run_mixture(struct rank *r)
 {
     uint8_t *in = malloc(2 * MOST_BYTES), *out = malloc(2 * MOST_BYTES);
     int code = pthread_create(&r->other, NULL, run_messages, r) == 0 ? 0 : -EAGAIN;
-    for (uint32_t i = 0; i < MIXTURE && code == 0; i++)
+    for (uint32_t i = 0; i < MIXTURE && code == 0; i++) {
+        if (i % 7 == r->rank)
+            break_data_paths(r);
         code = mixture_once(r, i, in, out);
+    }
     pthread_join(r->other, NULL);
     free(in);
     free(out);
@@ -290,13 +347,14 @@ START_TEST(every_access_of_ranks_on_two_nodes_is_ordered)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job, _i == 1);
+    job_init(&job, (enum connections)_i);
     job_start(&job, ranks, run_mixture);
     job_join(ranks);
     for (unsigned i = 0; i < N; i++) {
         ck_assert_msg(ranks[i].result == 0, "rank %u: %s", i, ranks[i].err.text);
         ck_assert_msg(ranks[i].other_result == 0, "rank %u: %s", i, ranks[i].other_err.text);
     }
+    ck_assert_int_eq(atomic_load(&job.n_moved) > 10, _i == ON_TWO_ADDRESSES);
     job_fini(&job);
 }
 END_TEST
@@ -338,7 +396,7 @@ START_TEST(groups_of_some_ranks_are_made_and_destroyed)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job, false);
+    job_init(&job, PLAIN);
     job_start(&job, ranks, run_splits);
     job_join(ranks);
     for (unsigned i = 0; i < N; i++)
@@ -377,7 +435,7 @@ START_TEST(a_receive_from_a_rank_that_leaves_fails)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job, false);
+    job_init(&job, PLAIN);
     job_start(&job, ranks, run_leaving);
     job_join(ranks);
     ck_assert_int_eq(ranks[N - 1].result, -ECONNRESET);
@@ -409,7 +467,7 @@ START_TEST(the_break_of_one_node_reaches_the_other)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job, _i % 2 == 1);
+    job_init(&job, (enum connections)(_i % 3));
     job_start(&job, ranks, run_until_it_breaks);
     while (atomic_load(&job.progress) < 12 + (unsigned)_i) /* in the midst of it, here or there */
         sched_yield();
@@ -437,7 +495,7 @@ START_TEST(a_rank_that_never_calls_is_blamed_on_all_nodes)
 {
     struct job job;
     struct rank ranks[N];
-    job_init(&job, false);
+    job_init(&job, PLAIN);
     job.timeout_ms = 1500;
     job_start(&job, ranks, run_without_one);
     job_join(ranks);
@@ -455,10 +513,10 @@ TEST_SUITE(nodes_threads)
     Suite *suite = suite_create("nodes_threads");
     TCase *tcase = tcase_create("all");
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered, 0, 2);
+    tcase_add_loop_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered, 0, 3);
     tcase_add_test(tcase, groups_of_some_ranks_are_made_and_destroyed);
     tcase_add_test(tcase, a_receive_from_a_rank_that_leaves_fails);
-    tcase_add_loop_test(tcase, the_break_of_one_node_reaches_the_other, 0, 5);
+    tcase_add_loop_test(tcase, the_break_of_one_node_reaches_the_other, 0, 6);
     tcase_add_test(tcase, a_rank_that_never_calls_is_blamed_on_all_nodes);
     suite_add_tcase(suite, tcase);
     return suite;
