@@ -11,12 +11,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { READS = 16, READ_BYTES = 4096 }; /* together what a pipe holds: a rank may write faster */
+enum {
+    READS = 16,
+    READ_BYTES = 4096, /* together what a pipe holds: a rank may write faster */
+    QUIET_LOOKS = 8,   /* a rank with a step every two seconds or less does not wake the loop */
+};
 
 struct progress_pipe {
     struct rank_line *line; /* owned; NULL: none, or its other end is closed */
     struct progress_lines lines;
-    bool rests; /* the loop does not watch it: the timer does */
+    int looks; /* that the timer still takes at it; 0: the loop watches it */
     bool has_noted;
 };
 
@@ -80,12 +84,14 @@ static void on_time(uv_timer_t *timer)
     bool any = false;
     for (int i = 0; i < p->opts.n_local; i++) {
         struct progress_pipe *r = &p->ranks[i];
-        if (!r->rests)
+        if (r->looks == 0)
             continue;
-        r->rests = read_pipe(p, i) && r->line != NULL;
-        any = any || r->rests;
-        if (!r->rests && r->line != NULL)
+        r->looks = read_pipe(p, i) ? QUIET_LOOKS : r->looks - 1;
+        if (r->line == NULL)
+            r->looks = 0;
+        else if (r->looks == 0)
             rank_line_watch(r->line, UV_READABLE);
+        any = any || r->looks > 0;
     }
     if (!any)
         uv_timer_stop(timer);
@@ -99,7 +105,7 @@ static void on_line(void *arg, int rank, int events)
     read_pipe(p, rank);
     if (r->line == NULL)
         return;
-    r->rests = true;
+    r->looks = QUIET_LOOKS;
     rank_line_watch(r->line, 0);
     if (!uv_is_active((uv_handle_t *)&p->timer))
         uv_timer_start(&p->timer, on_time, PROGRESS_LOOK_MS, PROGRESS_LOOK_MS);
