@@ -75,7 +75,7 @@ def captures(runner):
             rows.append([mode, n, said])
     if not any(row[2] == "works" for row in rows):
         raise Failed(results.table(["mode", "ranks", "two captured all-reduces"], rows))
-    return results.table(["mode", "ranks", "two captured all-reduces"], rows) + "\n\nFault B6 is real in each mode that does not work."
+    return results.table(["mode", "ranks", "two captured all-reduces"], rows) + "\n\nA program cannot capture in a mode that does not work."
 
 
 def graphs(runner):
@@ -92,7 +92,7 @@ def waiting_calls(runner):
     """Calls of CUDA while a kernel waits for a peer"""
     rows = [line.split() for line in runner.run(runner.program("bench", "gpu_questions"), "memory", n=2, limit_s=60).splitlines()]
     late = [name for name, idle, busy in rows if float(busy) - float(idle) > 1000]
-    verdict = f"Fault B11 is real: {', '.join(late)} waited for the kernel." if late else "Fault B11 is not real here: none waited for it."
+    verdict = f"{', '.join(late)} waited for it." if late else "No call waited for it."
     return results.table(["call", "idle, ms", "while it waits, ms"], rows) + f"\n\nThe kernel waits 2000 ms for the other rank. {verdict}"
 
 
@@ -100,7 +100,7 @@ def late_end(runner):
     """The end of a communicator when one rank is 5 s late"""
     rows = sorted(line.split() for line in runner.run(runner.program("bench", "gpu_questions"), "end", n=3, limit_s=90).splitlines())
     waited = any(float(ms) > 4000 for rank, ms in rows if rank != "1")
-    verdict = "Fault B14 is real: the others wait for it." if waited else "Fault B14 is not real here: the others do not wait for it."
+    verdict = "The others wait for it." if waited else "The others do not wait for it."
     return results.table(["rank", "`ddp_finalize`, ms"], rows) + f"\n\n{verdict}"
 
 
