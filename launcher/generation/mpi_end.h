@@ -24,6 +24,10 @@ enum mpi_end_note {
     MPI_END_ALONE, /* it has exited with 0, and never used what ddprun offers */
 };
 
+/* The status of a rank that has called MPI_Abort, as waitpid() has it, and never that of a success:
+ * exit() keeps eight bits of a code. */
+int mpi_end_of_abort(int exit_code);
+
 /* One that has called MPI_Abort fails with that code, however it ends then. One that ends with 0
  * between MPI_Init and MPI_Finalize fails.
  *

@@ -189,7 +189,7 @@ static void note_news(struct pmi_host *h, int rank, const struct pmi1_rank *befo
     if (!now->aborted || h->aborter != NOBODY)
         return;
     h->aborter = rank;
-    h->opts.on_abort(h->opts.arg, rank);
+    h->opts.on_abort(h->opts.arg, rank, mpi_end_of_abort(now->exit_code));
 }
 
 /* returns   whether there may be more */
@@ -236,7 +236,8 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
                           ret_worker_fd);
 }
 
-int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told)
+int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told,
+                       bool *ret_aborted)
 {
     struct host_rank *r = &h->ranks[local_rank];
     for (int i = 0; i < LAST_READS && r->line != NULL && read_rank(h, local_rank); i++) {
@@ -251,6 +252,7 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
                                 .status = status,
                                 .was_told = was_told};
     enum mpi_end_note note;
+    *ret_aborted = end.has_aborted;
     status = mpi_end_status(&end, &note);
     if (note == MPI_END_LEFT)
         note_text(h,
@@ -270,11 +272,6 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
     h->n_done += r->is_done;
     advance_pmi(h);
     return status;
-}
-
-int pmi_host_aborter(const struct pmi_host *h)
-{
-    return h->aborter;
 }
 
 /* --- other nodes ------------------------------------------------------------------------------ */

@@ -21,7 +21,8 @@ struct pmi_host_opts {
     const int *appnum; /* which program each local rank has; borrowed; NULL: all have the same */
 
     void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
-    void (*on_abort)(void *arg, int local_rank);  /* it is about to end; called for the first one */
+    /* It waits to be ended; called for the first one. status: as it will count */
+    void (*on_abort)(void *arg, int local_rank, int status);
     void *arg;
 };
 
@@ -37,13 +38,12 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd);
 
 /* A rank has ended: what it has sent until then is read.
  *
- * status     as waitpid() has it
- * was_told   ddprun had sent it a signal, so its end is not evidence about the job
- * returns    the status that counts */
-int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told);
-
-/* The first rank that has called MPI_Abort; -1: none. */
-int pmi_host_aborter(const struct pmi_host *h);
+ * status        as waitpid() has it
+ * was_told      ddprun had sent it a signal, so its end is not evidence about the job
+ * ret_aborted   whether it had called MPI_Abort
+ * returns       the status that counts */
+int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told,
+                       bool *ret_aborted);
 
 /* Not from on_note or on_abort. What the loop still has to close lives on. NULL allowed. */
 void pmi_host_close(struct pmi_host *h);

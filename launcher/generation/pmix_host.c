@@ -113,7 +113,7 @@ static void end_rank(struct pmix_host *h, int rank)
     if (h->aborter != NONE)
         return;
     h->aborter = rank;
-    h->opts.on_abort(h->opts.arg, rank);
+    h->opts.on_abort(h->opts.arg, rank, mpi_end_of_abort(h->ranks[rank].seen.exit_code));
 }
 
 /* A rank that has ended enters no fence any more, and MPI_Init is one: one that is there fails.
@@ -226,7 +226,8 @@ static void look_for_singletons(struct pmix_host *h)
                   global_rank(h, h->silent_end));
 }
 
-int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told)
+int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told,
+                        bool *ret_aborted)
 {
     struct pmix_host_rank *r = &h->ranks[local_rank];
     look_at_ranks(h); /* libpmix answers a rank after it is recorded what that did */
@@ -240,6 +241,7 @@ int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool wa
                                 .status = status,
                                 .was_told = was_told};
     enum mpi_end_note note;
+    *ret_aborted = end.has_aborted;
     const int counts = mpi_end_status(&end, &note);
     if (note == MPI_END_LEFT)
         note_text(h,
@@ -254,9 +256,9 @@ int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool wa
     return counts;
 }
 
-int pmix_host_aborter(const struct pmix_host *h)
+void pmix_host_answer_aborts(struct pmix_host *h)
 {
-    return h->aborter;
+    h->plugin->answer_aborts(h->server);
 }
 
 size_t pmix_host_variables(const struct pmix_host *h, const struct worker_variable **ret)

@@ -30,7 +30,8 @@ struct pmix_host_opts {
     const char *shared_directory; /* borrowed: the same, in memory; may be the same one */
 
     void (*on_note)(void *arg, const char *text); /* something worth a line on the terminal */
-    void (*on_abort)(void *arg, int local_rank);  /* it is to end; called for the first one */
+    /* It is to end; called for the first one. status: as it will count */
+    void (*on_abort)(void *arg, int local_rank, int status);
     /* The data of the other nodes is there. failure: 0; -errno: no rank can be started, and the
      * note has the reason */
     void (*on_ready)(void *arg, int failure);
@@ -69,13 +70,14 @@ bool pmix_host_is_meeting(const struct pmix_host *h);
 /* What its ranks have in their environment. Lent until the next generation. returns how many */
 size_t pmix_host_variables(const struct pmix_host *h, const struct worker_variable **ret);
 
-/* A rank has ended: what it has asked for until then counts. status, was_told and the result as in
- * pmi_host_rank_gone(). */
-int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told);
+/* A rank has ended: what it has asked for until then counts. The arguments and the result as in
+ * pmi_host_rank_gone(); a rank that was made to fail has aborted. */
+int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told,
+                        bool *ret_aborted);
 
-/* The first rank that has called MPI_Abort, or that is made to fail since it waits for one that has
- * ended; -1: none. */
-int pmix_host_aborter(const struct pmix_host *h);
+/* Let the ranks of this generation end that call MPI_Abort: until then they wait in it, with their
+ * connections. */
+void pmix_host_answer_aborts(struct pmix_host *h);
 
 /* Not from on_note or on_abort. NULL allowed. */
 void pmix_host_close(struct pmix_host *h);

@@ -91,25 +91,28 @@ static void describe_start(struct roster_agent *g, const struct supervisor_verdi
 }
 
 /* If a witness (a rank that lost its peer) ended before the rank that it blames, the witness is
- * reported first, and the blamed rank when its own end is seen. */
+ * reported first, and the blamed rank when its own end is seen. A rank that aborts is reported
+ * while it waits for that; as the consequence that it may be, so that what fails by itself on
+ * another node is the cause. */
 static bool hear_failure(struct roster_agent *g, const struct supervisor *s, const struct member *m,
                          struct member_input *ret)
 {
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
-    int rank = v->witness >= 0 ? v->witness : v->rank;
-    if (supervisor_get_state(s) == SUPERVISOR_AWAITING) /* it would have all ranks stopped */
+    const int aborter = supervisor_get_aborter(s);
+    int rank = aborter >= 0 ? aborter : v->witness >= 0 ? v->witness : v->rank;
+    if (!g->has_ranks || rank < 0 || rank == g->told_rank)
         return false;
-    if (!g->has_ranks || rank < 0 || rank == g->told_rank ||
-        (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED &&
-         v->outcome != OUTCOME_INTERNAL))
+    if (aborter < 0 && (supervisor_get_state(s) == SUPERVISOR_AWAITING || /* all would be stopped */
+                        (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED &&
+                         v->outcome != OUTCOME_INTERNAL)))
         return false;
     const struct supervisor_rank *r = supervisor_get_rank(s, rank);
-    const bool is_late = v->outcome == OUTCOME_RANK_FAILED && r->phase == RANK_RUNS;
+    const bool is_late = v->outcome == OUTCOME_RANK_FAILED && r->phase == RANK_RUNS && !r->aborts;
     ret->type = MEMBER_RANK_FAILED;
     ret->rank = (int32_t)member_get_place(m)->place.first_rank + supervisor_place_of(s, rank);
     ret->exit_code =
-        v->witness >= 0 ? supervisor_code_of_status(r->status) : supervisor_exit_code(s);
-    ret->consequence = r->lost_peer && !g->is_alone;
+        rank == v->rank ? supervisor_exit_code(s) : supervisor_code_of_status(r->status);
+    ret->consequence = (r->lost_peer || r->aborts) && !g->is_alone;
     ret->progressed = supervisor_has_progressed(s);
     ret->recovers = v->recovers;
     if (v->is_parted)
@@ -118,7 +121,7 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
                  "network between the nodes");
     else if (is_late)
         snprintf(g->text, sizeof g->text, "did not join its peers in time");
-    else if (v->outcome == OUTCOME_RANK_FAILED)
+    else if (v->outcome == OUTCOME_RANK_FAILED || aborter >= 0)
         describe_end(g, r);
     else
         describe_start(g, v, r, ret);

@@ -79,6 +79,11 @@ void node_errors_note_exit(const struct node_view *n, struct supervisor_exit *x)
     x->was_failing = n->parts->errors->seen[x->rank] == ERROR_OWN;
 }
 
+bool node_errors_says_peer_lost(const struct node_view *n, int rank)
+{
+    return judge(n, rank, true) == ERROR_PEER_LOST;
+}
+
 /* Ranks that stop for a node that joins or leaves, or for a signal, have not failed, though they
  * may have printed an exception that they handled. */
 static bool is_stop_of_failure(const struct node_view *n, enum supervisor_state from,

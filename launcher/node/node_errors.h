@@ -10,6 +10,9 @@ extern const struct node_feature node_errors_feature;
  * known. */
 void node_errors_note_exit(const struct node_view *n, struct supervisor_exit *x);
 
+/* Whether a rank that runs has written that it lost a peer, last of all. */
+bool node_errors_says_peer_lost(const struct node_view *n, int rank);
+
 /* Before ranks are sent a signal: if it is the first to stop them after a failure, which of those
  * that run have printed an error of their own already? What they print later may come of the
  * signal.

@@ -1,12 +1,33 @@
+/* node_pmi.c - this node's part in PMI-1 or PMIx, and the ranks that call MPI_Abort.
+ *
+ * Of such ranks the first is ended here; the others are stopped as after any failure.
+ *
+ *     NONE        on_abort(): other nodes take part, and it may be the cause    -> REPORTED
+ *                             else                                             -> ANSWERED
+ *     REPORTED    the supervisor hears ABORTED                                  -> HELD
+ *     HELD        the rank waits in MPI_Abort, with its connections, and no rank of this node is
+ *                 stopped because of it: so no rank of another node can fail because of it before
+ *                 the coordinator has decided. Also in REPORTED:
+ *                   the coordinator has decided, the ranks are stopped for another reason, the rank
+ *                   has ended, or SUPERVISOR_CAUSE_MS                           -> ANSWERED
+ *     ANSWERED    its call returns, and it ends by itself. A rank of PMI-1 waits. ABORT_MS
+ *                                                                               -> TERMINATED
+ *     TERMINATED  it has SIGTERM, and SIGKILL after failure_grace_ms
+ *
+ * A rank that was already ending when the answer was given does not end because of it. */
 #include "node_pmi.h"
 
+#include "launcher/generation/node_memory.h"
 #include "launcher/generation/pmi_host.h"
 #include "launcher/generation/pmix_host.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/platform/binding.h"
 #include "launcher/spawner/runtime_dir.h"
+#include "node_dump.h"
+#include "node_errors.h"
 
 #include "common/error.h"
+#include "common/process.h"
 #include "common/tree.h"
 
 #include <errno.h>
@@ -15,14 +36,22 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+enum { NO_RANK = -1 };
+
+enum abort_state { ABORT_NONE, ABORT_REPORTED, ABORT_HELD, ABORT_ANSWERED, ABORT_TERMINATED };
+
 struct node_pmi {
     const struct node_view *n;
     struct pmi_host *host;        /* owned; of this generation; NULL: none yet, or PMIx is used */
     struct pmix_host *pmix;       /* owned; NULL: PMI-1 is used */
     const char *shared_directory; /* borrowed; made for PMIx; NULL: none */
     int *appnum;                  /* owned; the number of each rank's program; NULL: there is one */
-    uv_timer_t timer;             /* a rank that aborts is to have ended */
-    bool is_told;                 /* it was sent SIGTERM */
+    enum abort_state abort;
+    int aborter;   /* NO_RANK, or local */
+    bool has_stop; /* which waits for the coordinator: */
+    struct supervisor_event stop;
+    bool *was_ending; /* owned; each local rank: the answer is not why it ends */
+    uv_timer_t timer; /* of the state */
 };
 
 enum { ABORT_MS = 50 }; /* for an end by itself: MPICH's ranks wait to be ended */
@@ -35,32 +64,127 @@ static void on_note(void *arg, const char *text)
         node_say(p->n, CO_WARNING, "%s", text); /* else the ranks are being stopped anyway */
 }
 
-static int aborter(const struct node_pmi *p)
+/* --- ranks that abort ------------------------------------------------------------------------- */
+
+static void on_abort_time(uv_timer_t *timer);
+
+static void enter(struct node_pmi *p, enum abort_state state, uint64_t ms)
 {
-    return p->pmix != NULL ? pmix_host_aborter(p->pmix) : pmi_host_aborter(p->host);
+    p->abort = state;
+    uv_update_time(p->n->loop);
+    uv_timer_start(&p->timer, on_abort_time, ms, 0);
 }
 
-static void on_overdue(uv_timer_t *timer)
+static bool is_held(const struct node_pmi *p)
 {
-    struct node_pmi *p = timer->data;
-    const int rank = aborter(p);
-    const bool is_last = p->is_told;
-    p->is_told = true;
-    if (!is_last)
-        uv_timer_start(&p->timer, on_overdue, p->n->spec->failure_grace_ms, 0);
-    if (spawner_signal_one(p->n->spawner, is_last ? SPAWNER_GROUP : SPAWNER_MAIN, rank,
-                           is_last ? SIGKILL : SIGTERM) < 0)
+    return p->abort == ABORT_REPORTED || p->abort == ABORT_HELD;
+}
+
+static void note_endings(struct node_pmi *p)
+{
+    struct co_process process;
+    for (int i = 0; i < p->n->spec->n_local; i++)
+        p->was_ending[i] =
+            co_process_look(supervisor_get_rank(p->n->supervisor, i)->pid, &process, NULL) == 0 &&
+            process.is_ending;
+}
+
+/* A stop that had to wait follows as well. */
+static void answer(struct node_pmi *p)
+{
+    note_endings(p);
+    if (p->has_stop && !node_dump_holds(p->n, &p->stop))
+        node_post(p->n, &p->stop);
+    p->has_stop = false;
+    if (p->pmix != NULL)
+        pmix_host_answer_aborts(p->pmix);
+    enter(p, ABORT_ANSWERED, ABORT_MS);
+}
+
+static void signal_aborter(struct node_pmi *p, enum spawner_target target, int sig)
+{
+    if (spawner_signal_one(p->n->spawner, target, p->aborter, sig) < 0)
         node_lose_spawner(p->n);
 }
 
-static void on_abort(void *arg, int local_rank)
+static void on_abort_time(uv_timer_t *timer)
+{
+    struct node_pmi *p = timer->data;
+    if (is_held(p)) {
+        answer(p);
+    } else if (p->abort == ABORT_ANSWERED) {
+        enter(p, ABORT_TERMINATED, p->n->spec->failure_grace_ms);
+        signal_aborter(p, SPAWNER_MAIN, SIGTERM);
+    } else {
+        signal_aborter(p, SPAWNER_GROUP, SIGKILL);
+    }
+}
+
+/* While a failure is held back for a dump, that one came first. What was a consequence by the
+ * rank's own word has its cause elsewhere, and is not urgent. */
+static bool may_be_cause(const struct node_pmi *p, int rank)
+{
+    return p->n->start->place.n_nodes > 1 && !node_dump_is_busy(p->n) &&
+           !node_memory_has_lost_peer(p->n->gen->memory, rank) &&
+           !node_errors_says_peer_lost(p->n, rank);
+}
+
+static void on_abort(void *arg, int local_rank, int status)
 {
     struct node_pmi *p = arg;
-    (void)local_rank;
-    uv_update_time(p->n->loop);
-    p->is_told = false;
-    uv_timer_start(&p->timer, on_overdue, ABORT_MS, 0);
+    p->aborter = local_rank;
+    if (!may_be_cause(p, local_rank)) {
+        answer(p);
+        return;
+    }
+    enter(p, ABORT_REPORTED, SUPERVISOR_CAUSE_MS);
+    node_post(p->n, &(struct supervisor_event){.type = SUPERVISOR_EV_ABORTED,
+                                               .rank = local_rank,
+                                               .status = status,
+                                               .progress = node_progress(p->n)});
 }
+
+static void pmi_on_event(const struct node_view *n, const struct supervisor_event *e)
+{
+    struct node_pmi *p = n->parts->pmi;
+    if (p != NULL && p->abort == ABORT_REPORTED && e->type == SUPERVISOR_EV_ABORTED)
+        p->abort = ABORT_HELD;
+}
+
+/* The ranks are being stopped, or the supervisor does not take it for the cause. */
+static void pmi_on_step(const struct node_view *n)
+{
+    struct node_pmi *p = n->parts->pmi;
+    if (p != NULL && p->abort == ABORT_HELD && supervisor_get_aborter(n->supervisor) < 0)
+        answer(p);
+}
+
+bool node_pmi_holds(const struct node_view *n, const struct supervisor_event *e)
+{
+    struct node_pmi *p = n->parts->pmi;
+    if (p == NULL || !is_held(p) || e->type != SUPERVISOR_EV_ORDER_STOP)
+        return false;
+    p->stop = *e;
+    p->has_stop = true;
+    return true;
+}
+
+void node_pmi_note_stop(const struct node_view *n)
+{
+    struct node_pmi *p = n->parts->pmi;
+    if (p != NULL && is_held(p))
+        answer(p);
+}
+
+static void forget_abort(struct node_pmi *p)
+{
+    uv_timer_stop(&p->timer);
+    p->abort = ABORT_NONE;
+    p->aborter = NO_RANK;
+    p->has_stop = false;
+}
+
+/* --- generations ------------------------------------------------------------------------------ */
 
 static int number_programs(struct node_pmi *p)
 {
@@ -123,7 +247,10 @@ static int pmi_open(const struct node_view *n, struct co_error *err)
     if (p == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     p->n = n;
-    if (number_programs(p) < 0) {
+    p->aborter = NO_RANK;
+    p->was_ending = calloc((size_t)n->spec->n_local, sizeof *p->was_ending);
+    if (p->was_ending == NULL || number_programs(p) < 0) {
+        free(p->was_ending);
         free(p);
         return co_fail(err, -ENOMEM, "out of memory");
     }
@@ -185,7 +312,7 @@ static int pmi_renew(const struct node_view *n)
     struct co_error err;
     if (p == NULL)
         return 0;
-    uv_timer_stop(&p->timer);
+    forget_abort(p);
     int rc = p->pmix != NULL ? renew_pmix(p, &err) : renew_pmi1(p, &err);
     if (rc < 0)
         node_say(p->n, CO_ERROR, "MPI: %s", err.text);
@@ -197,17 +324,25 @@ void node_pmi_note_exit(const struct node_view *n, struct supervisor_exit *x)
     struct node_pmi *p = n->parts->pmi;
     if (p == NULL || (p->host == NULL && p->pmix == NULL))
         return;
-    x->status = p->pmix != NULL ? pmix_host_rank_gone(p->pmix, x->rank, x->status, !x->was_ending)
-                                : pmi_host_rank_gone(p->host, x->rank, x->status, !x->was_ending);
-    x->aborter = aborter(p);
-    if (x->rank == x->aborter)
+    const bool was_answered = p->abort == ABORT_ANSWERED || p->abort == ABORT_TERMINATED;
+    bool has_aborted;
+    x->status = p->pmix != NULL
+                    ? pmix_host_rank_gone(p->pmix, x->rank, x->status, !x->was_ending, &has_aborted)
+                    : pmi_host_rank_gone(p->host, x->rank, x->status, !x->was_ending, &has_aborted);
+    x->aborts = has_aborted && n->start->place.n_nodes > 1;
+    if (x->rank == p->aborter && is_held(p))
+        answer(p);
+    if (x->rank == p->aborter)
         uv_timer_stop(&p->timer);
+    else if (was_answered && !p->was_ending[x->rank])
+        x->aborter = p->aborter;
 }
 
 static void on_closed(uv_handle_t *handle)
 {
     struct node_pmi *p = handle->data;
     free(p->appnum);
+    free(p->was_ending);
     free(p);
 }
 
@@ -225,5 +360,8 @@ static void pmi_close(const struct node_view *n)
     uv_close((uv_handle_t *)&p->timer, on_closed);
 }
 
-const struct node_feature node_pmi_feature = {
-    .open = pmi_open, .on_generation = pmi_renew, .close = pmi_close};
+const struct node_feature node_pmi_feature = {.open = pmi_open,
+                                              .on_event = pmi_on_event,
+                                              .on_step = pmi_on_step,
+                                              .on_generation = pmi_renew,
+                                              .close = pmi_close};

@@ -22,6 +22,7 @@
 #include "node_dump.h"
 #include "node_goodput.h"
 #include "node_leave.h"
+#include "node_pmi.h"
 #include "node_report.h"
 #include "node_view.h"
 #include "node_wait.h"
@@ -177,6 +178,8 @@ static void note_order(struct node_roster *g, const struct member_orders *o)
         state != SUPERVISOR_RECOVERING && state != SUPERVISOR_PARKED &&
         state != SUPERVISOR_AWAITING)
         return;
+    if (!o->kill_ranks && supervisor_get_aborter(g->node->supervisor) >= 0)
+        return; /* say_transition() in node_step.c names it */
     if (o->kill_ranks)
         events_order(g->node->events, generation(g), "lease", g->wait.trouble);
     else if (o->stop_ranks)
@@ -283,7 +286,7 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
     if (o.open_store)
         open_store(g);
     for (int i = 0; i < n; i++)
-        if (!node_dump_holds(g->node, &events[i]))
+        if (!node_pmi_holds(g->node, &events[i]) && !node_dump_holds(g->node, &events[i]))
             node_post(g->node, &events[i]);
     if (o.request_checkpoint)
         ask_to_save(g);
@@ -310,6 +313,8 @@ static void step_member(struct node_roster *g, struct member_input *in)
         node_goodput_note_member(g->node, g->member);
     }
     follow(g, &o);
+    if (member_knows_stop(g->member))
+        node_pmi_note_stop(g->node);
 }
 
 /* What was received before the deadline is read first: the sockets have their turn between the two

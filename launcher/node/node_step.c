@@ -303,7 +303,9 @@ static void say_transition(struct node *n, enum supervisor_state from,
     enum supervisor_state to = supervisor_get_state(n->supervisor);
     if (from == to)
         return;
-    const bool is_told = from == SUPERVISOR_AWAITING && e->type == SUPERVISOR_EV_ORDER_STOP;
+    const int rank = supervisor_get_verdict(n->supervisor)->rank;
+    const bool is_told = from == SUPERVISOR_AWAITING && e->type == SUPERVISOR_EV_ORDER_STOP &&
+                         !(rank >= 0 && supervisor_get_rank(n->supervisor, rank)->aborts);
     if (to == SUPERVISOR_STOPPING && !is_told) /* by note_order() in node_roster.c */
         events_stop(&n->events, n->supervisor, !n->spec->world.has_others);
     if (n->spec->verbose > 0)
@@ -387,19 +389,6 @@ void node_settle(struct node *n)
     } while (!node_queue_is_empty(&n->queue));
 }
 
-/* Reading it costs a cache line for each rank. */
-static struct supervisor_progress look_at_progress(const struct node *n)
-{
-    struct supervisor_progress p = {0};
-    if (n->spec->restart_after_progress) {
-        p.n_steps = generation_most_steps(&n->gen, n->spec->n_local);
-        p.output_ms = output_last_ms(n->output);
-    }
-    if (n->spec->no_progress > 0)
-        p.total_steps = generation_total_steps(&n->gen, n->spec->n_local);
-    return p;
-}
-
 static struct supervisor_event make_exit(struct node *n, const struct spawner_report *r)
 {
     struct supervisor_exit x = {.rank = r->local_rank,
@@ -413,7 +402,7 @@ static struct supervisor_event make_exit(struct node *n, const struct spawner_re
     x.lost = node_memory_rank_gone(n->gen.memory, x.rank, x.status);
     x.lost_peer = node_memory_has_lost_peer(n->gen.memory, x.rank);
     progress_pipes_drain(n->gen.pipes, x.rank);
-    x.progress = look_at_progress(n);
+    x.progress = node_progress(&n->view);
     node_errors_note_exit(&n->view, &x);
     node_pmi_note_exit(&n->view, &x);
     return supervisor_exit_event(&x);

@@ -99,3 +99,15 @@ void node_queue_drain(struct node_queue *q)
     q->first = q->n = 0;
     q->is_draining = false;
 }
+
+struct supervisor_progress node_progress(const struct node_view *v)
+{
+    struct supervisor_progress p = {0};
+    if (v->spec->restart_after_progress) {
+        p.n_steps = generation_most_steps(v->gen, v->spec->n_local);
+        p.output_ms = output_last_ms(v->output);
+    }
+    if (v->spec->no_progress > 0)
+        p.total_steps = generation_total_steps(v->gen, v->spec->n_local);
+    return p;
+}

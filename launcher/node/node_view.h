@@ -126,6 +126,9 @@ void node_post(const struct node_view *v, const struct supervisor_event *e);
 /* Post that the spawner is gone or does not answer. */
 void node_lose_spawner(const struct node_view *v);
 
+/* What the ranks of this generation have achieved. Reading it costs a cache line for each rank. */
+struct supervisor_progress node_progress(const struct node_view *v);
+
 /* For uv_close(): free the handle's data. */
 void node_free_data(uv_handle_t *handle);
 

@@ -123,7 +123,7 @@ static void begin_generation(struct supervisor *s, uint32_t generation, uint64_t
                              struct supervisor_orders *o)
 {
     call_all(s);
-    s->primary = -1; /* what failed before fails the job no more */
+    s->primary = s->aborter = -1; /* what failed before fails the job no more */
     s->generation = generation;
     s->begun_ms = now_ms;
     s->progress = (struct supervisor_progress){0};

@@ -238,17 +238,23 @@ static uint64_t ordered_deadline_ms(const struct supervisor *s, const struct sup
     return e->now_ms + (e->gently ? s->limits.grace_ms : s->limits.failure_grace_ms);
 }
 
+/* An aborter ends by itself, or is ended by the one that has held it. */
 static void begin_ordered_stop(struct supervisor *s, const struct supervisor_event *e,
                                struct supervisor_orders *o)
 {
-    s->verdict.outcome = OUTCOME_ORDERED;
-    supervisor_signal_ranks(s, SIGTERM, -1, s->limits.to_groups, o);
+    const int aborter = supervisor_get_aborter(s);
+    s->verdict.outcome = aborter >= 0 ? OUTCOME_RANK_FAILED : OUTCOME_ORDERED;
+    s->verdict.rank = aborter;
+    supervisor_signal_ranks(s, SIGTERM, aborter, s->limits.to_groups, o);
     s->deadline_ms = ordered_deadline_ms(s, e);
 }
 
 static void stop_waiting_as_ordered(struct supervisor *s, const struct supervisor_event *e,
                                     struct supervisor_orders *o)
 {
+    const int aborter = supervisor_get_aborter(s);
+    if (aborter >= 0)
+        s->verdict.rank = aborter;
     supervisor_stop_others(s, ordered_deadline_ms(s, e), o);
 }
 
@@ -390,7 +396,7 @@ static void renew(struct supervisor *s, const struct supervisor_event *e,
     s->verdict = (struct supervisor_verdict){.witness = -1, .rank = -1};
     s->deadline_ms = CO_NEVER_MS;
     s->n_asked = s->n_answered = s->n_running = 0;
-    s->primary = -1;
+    s->primary = s->aborter = -1;
     s->generation = e->generation;
     s->begun_ms = e->now_ms;
     s->progress = (struct supervisor_progress){0};
@@ -620,6 +626,11 @@ static const struct co_machine_pair ignored[] = {
     /* the job ends already; that no restart follows is written down as a fact */
     IGNORE(STOPPING, TIMEOUT), IGNORE(KILLING, TIMEOUT), IGNORE(LEFTOVERS, TIMEOUT),
     IGNORE(SWEEPING, TIMEOUT), IGNORE(ALONE, TIMEOUT), IGNORE(ENDED, TIMEOUT),
+    /* a fact; what follows is decided with the other nodes, or is its end */
+    IGNORE(STARTING, ABORTED), IGNORE(RUNNING, ABORTED), IGNORE(RECOVERING, ABORTED), IGNORE(PARKED, ABORTED),
+    IGNORE(AWAITING, ABORTED), IGNORE(STOPPING, ABORTED), IGNORE(KILLING, ABORTED), IGNORE(LEFTOVERS, ABORTED),
+    IGNORE(SWEEPING, ABORTED), IGNORE(ALONE, ABORTED), IGNORE(DRAINING, ABORTED), IGNORE(WAITING, ABORTED),
+    IGNORE(ENDED, ABORTED),
     /* each rank was answered for */
     IGNORE(RUNNING, STARTED), IGNORE(RUNNING, START_FAILED),
     IGNORE(LEFTOVERS, STARTED), IGNORE(LEFTOVERS, START_FAILED), IGNORE(LEFTOVERS, EXITED),
@@ -691,7 +702,9 @@ static bool is_about_a_rank(const struct supervisor *s, const struct supervisor_
     enum supervisor_phase phase = s->ranks[e->rank].phase;
     if (e->type == SUPERVISOR_EV_JOINED || e->type == SUPERVISOR_EV_ASKED)
         return phase == RANK_RUNS || phase == RANK_ASKED;
-    return e->type == SUPERVISOR_EV_EXITED ? phase == RANK_RUNS : phase == RANK_ASKED;
+    return e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_ABORTED
+               ? phase == RANK_RUNS
+               : phase == RANK_ASKED;
 }
 
 void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
@@ -700,7 +713,7 @@ void supervisor_step(struct supervisor *s, const struct supervisor_event *e,
     *ret = (struct supervisor_orders){.except = -1};
     if ((e->type == SUPERVISOR_EV_STARTED || e->type == SUPERVISOR_EV_START_FAILED ||
          e->type == SUPERVISOR_EV_EXITED || e->type == SUPERVISOR_EV_JOINED ||
-         e->type == SUPERVISOR_EV_ASKED) &&
+         e->type == SUPERVISOR_EV_ASKED || e->type == SUPERVISOR_EV_ABORTED) &&
         !is_about_a_rank(s, e))
         return;
     if (s->state != SUPERVISOR_ENDED)
@@ -729,7 +742,7 @@ struct supervisor *supervisor_create(const struct supervisor_limits *limits)
     s->verdict.rank = -1;
     s->verdict.witness = -1;
     s->replacement.rank = -1;
-    s->primary = -1;
+    s->primary = s->aborter = -1;
     s->state = SUPERVISOR_WAITING;
     if (s->restart != NULL && s->dropped != NULL)
         return s;
@@ -792,6 +805,13 @@ uint64_t supervisor_generation_ms(const struct supervisor *s)
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)
 {
     return &s->verdict;
+}
+
+int supervisor_get_aborter(const struct supervisor *s)
+{
+    const bool is_open = s->state == SUPERVISOR_STARTING || s->state == SUPERVISOR_RUNNING ||
+                         s->state == SUPERVISOR_RECOVERING || s->state == SUPERVISOR_AWAITING;
+    return is_open && s->aborter >= 0 && s->ranks[s->aborter].phase == RANK_RUNS ? s->aborter : -1;
 }
 
 const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s)

@@ -12,6 +12,9 @@
  *   signaled     a rank got a signal from us; its end after that is not evidence about the job
  *   generation   the ranks from one start of all of them to the end of all of them, or to the
  *                replacement of one, counted from 0
+ *   aborter      a rank that waits in MPI_Abort. It fails; but a library of MPI also aborts a rank
+ *                that has lost a peer, without any other trace, so a rank that fails by itself
+ *                anywhere is the cause instead
  *   recoverable  a rank that has reported, when it joined the others, that it outlives a peer: when
  *                one fails, only that one is started again (docs/design/recovery.md)
  *   parked       ranks that take part in no generation, and wait for the next one
@@ -50,6 +53,7 @@
     X(EXITED, "a rank ended, or does so and cannot be called back")                                \
     X(JOINED, "a rank has joined the others of its generation")                                    \
     X(ASKED, "a rank has left its generation, and asks for the next one")                          \
+    X(ABORTED, "a rank has called MPI_Abort, and waits in it until other nodes know")              \
     X(EMPTY, "the last descendant ended")                                                          \
     X(SIGNAL, "ddprun received a signal")                                                          \
     X(TIME, "the deadline has come")                                                               \
@@ -97,20 +101,22 @@ enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC }
 struct supervisor_event {
     enum supervisor_event_type type;
     uint64_t now_ms;
-    int rank;   /* STARTED, START_FAILED, EXITED, JOINED, ASKED; local */
+    int rank;   /* STARTED, START_FAILED, EXITED, JOINED, ASKED, ABORTED; local */
     pid_t pid;  /* STARTED */
-    int status; /* EXITED: as waitpid() has it; START_FAILED: the errno; SWEPT: 0, or some hang */
+    int status; /* EXITED: as waitpid() has it, ABORTED: as it will; START_FAILED: the errno; SWEPT:
+                   0, or some hang */
     enum supervisor_start_stage stage; /* START_FAILED */
     bool recovers;                     /* JOINED: it is recoverable */
     bool empty;       /* EXITED, START_FAILED: and nothing is left below the spawner */
     bool was_ending;  /* EXITED: before the first signal of ours came, if one did */
     bool lost_peer;   /* EXITED: it knew of another one's end before its own */
     bool was_failing; /* EXITED: it had printed an error of its own before our first signal came */
+    bool aborts;      /* EXITED: it had called MPI_Abort, and other nodes take part */
     bool blames; /* EXITED: it ended because `culprit` died, whose own end may be seen later: a rank
                     with much memory takes long to die, and the others know at once */
     int culprit;
     uint64_t held_ms;                    /* EXITED: it happened so long before now_ms */
-    struct supervisor_progress progress; /* EXITED: the generation's, by now */
+    struct supervisor_progress progress; /* EXITED, ABORTED: the generation's, by now */
     bool some_run;       /* TIME: something that was killed runs; the kernel takes it apart */
     int sig;             /* SIGNAL; FINISH: that of which this ddprun is to die, or 0 */
     uint32_t generation; /* NEXT: its number */
@@ -131,8 +137,9 @@ struct supervisor_exit {
     bool was_ending;
     bool lost_peer;
     bool was_failing;
+    bool aborts;
     int lost;    /* the rank whose death it has seen in the shared memory; -1: none */
-    int aborter; /* the rank that has called MPI_Abort; -1: none */
+    int aborter; /* the rank that has called MPI_Abort, and does not wait in it; -1: none */
     uint64_t held_ms;
     struct supervisor_progress progress;
 };
@@ -193,7 +200,8 @@ enum supervisor_phase { RANK_NOT_STARTED, RANK_ASKED, RANK_RUNS, RANK_ENDED, RAN
 struct supervisor_rank {
     enum supervisor_phase phase;
     pid_t pid;
-    int status;         /* ended: of waitpid(); failed to start: errno */
+    bool aborts;        /* it has called MPI_Abort, maybe since it lost a peer */
+    int status;         /* ended, or aborts: of waitpid(); failed to start: errno */
     int signaled_first; /* the first and the last signal we sent it before it ended; 0: none */
     int signaled_last;
     int forwarded;    /* the last signal that ddprun got and passed on, which is not one to stop */
@@ -269,6 +277,10 @@ int supervisor_place_of(const struct supervisor *s, int rank);
 uint32_t supervisor_generation(const struct supervisor *s);
 uint64_t supervisor_generation_ms(const struct supervisor *s); /* since when it is under way */
 const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s);
+
+/* The rank that waits in MPI_Abort, and is the cause for all that is known: no rank is being
+ * stopped yet. Other nodes are to know before their ranks lose it, and fail as well; -1: none. */
+int supervisor_get_aborter(const struct supervisor *s);
 const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s);
 
 /* Has the generation made progress? A completed step of libddp is progress: ranks have exchanged

@@ -44,6 +44,7 @@ struct supervisor_event supervisor_exit_event(const struct supervisor_exit *x)
                                      .was_ending = x->was_ending,
                                      .lost_peer = x->lost_peer,
                                      .was_failing = x->was_failing,
+                                     .aborts = x->aborts,
                                      .blames = culprit >= 0,
                                      .culprit = culprit,
                                      .held_ms = x->held_ms,
@@ -60,7 +61,27 @@ bool supervisor_is_of_ours(const struct supervisor_rank *r)
 static bool is_primary(const struct supervisor_rank *r, const struct supervisor_event *e)
 {
     const bool by_itself = !supervisor_is_of_ours(r) && (r->signaled_first == 0 || e->was_ending);
-    return e->status != 0 && !e->lost_peer && !e->blames && (by_itself || e->was_failing);
+    return e->status != 0 && !e->lost_peer && !e->blames && !r->aborts &&
+           (by_itself || e->was_failing);
+}
+
+static bool is_outlived(const struct supervisor *s, const struct supervisor_rank *r)
+{
+    return s->limits.recovers && r->joined == RANK_RECOVERABLE;
+}
+
+/* No rank fails because of one that is outlived: its end is early enough. */
+static void note_abort(struct supervisor *s, const struct supervisor_event *e)
+{
+    struct supervisor_rank *r = &s->ranks[e->rank];
+    if (s->aborter >= 0 || r->signaled_first != 0 || is_outlived(s, r))
+        return;
+    s->aborter = e->rank;
+    r->aborts = true;
+    r->status = e->status;
+    r->ended_ms = e->now_ms;
+    if (s->verdict.outcome == OUTCOME_NONE)
+        s->progress = e->progress;
 }
 
 void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *e)
@@ -94,6 +115,7 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         r->called = false;
         r->lost_peer = e->lost_peer;
         r->was_failing = e->was_failing;
+        r->aborts |= e->aborts && !is_outlived(s, r);
         r->ended_ms = e->now_ms - e->held_ms;
         if (s->primary < 0 && is_primary(r, e))
             s->primary = e->rank;
@@ -109,6 +131,9 @@ void supervisor_note_facts(struct supervisor *s, const struct supervisor_event *
         break;
     case SUPERVISOR_EV_ASKED:
         r->asks = true;
+        break;
+    case SUPERVISOR_EV_ABORTED:
+        note_abort(s, e);
         break;
     case SUPERVISOR_EV_EMPTY:
         s->empty = true;
@@ -147,8 +172,10 @@ void supervisor_blame(struct supervisor *s, const struct supervisor_event *e)
 
 void supervisor_stop_others(struct supervisor *s, uint64_t deadline_ms, struct supervisor_orders *o)
 {
-    supervisor_signal_ranks(s, SIGTERM, s->verdict.witness >= 0 ? s->verdict.rank : -1,
-                            s->limits.to_groups, o);
+    const int rank = s->verdict.rank;
+    const bool ends = s->verdict.witness >= 0 ||
+                      (rank >= 0 && s->ranks[rank].aborts && s->ranks[rank].phase == RANK_RUNS);
+    supervisor_signal_ranks(s, SIGTERM, ends ? rank : -1, s->limits.to_groups, o);
     s->deadline_ms = deadline_ms;
 }
 
@@ -169,8 +196,10 @@ static void hear_witness(struct supervisor *s)
 static void find_primary(struct supervisor *s)
 {
     struct supervisor_verdict *v = &s->verdict;
-    bool is_consequence = v->outcome == OUTCOME_ORDERED ||
-                          (v->outcome == OUTCOME_RANK_FAILED && s->ranks[v->rank].lost_peer);
+    bool is_consequence =
+        v->outcome == OUTCOME_ORDERED ||
+        (v->outcome == OUTCOME_RANK_FAILED &&
+         (s->ranks[v->rank].lost_peer || s->ranks[v->rank].aborts)); /* or may be one */
     if (!is_consequence || s->primary < 0)
         return;
     v->outcome = OUTCOME_RANK_FAILED;

@@ -15,6 +15,7 @@ struct supervisor {
     int n_answered;       /* how many of these were started or failed to */
     int n_running;
     int primary;      /* the first that failed by itself, of no other one's end; -1: none */
+    int aborter;      /* the first that has aborted, as far as ABORTED was fed; -1: none */
     bool empty;       /* the spawner has no child, according to its last report */
     int n_interrupts; /* SIGINT received */
     int stop_signal;  /* the first that asks for a stop; 0: none, or the time was over before it */

@@ -213,6 +213,9 @@ const char *member_get_note(const struct member *m);
 /* Why the last STOP came, or "". */
 const char *member_stop_text(const struct member *m);
 
+/* The roster has decided what ends the generation, as far as it is known by now. */
+bool member_knows_stop(const struct member *m);
+
 const struct member_end *member_get_end(const struct member *m); /* in ENDED */
 
 const char *member_state_name(enum member_state state);

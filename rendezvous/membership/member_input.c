@@ -391,6 +391,12 @@ const char *member_stop_text(const struct member *m)
     return m->stop_text;
 }
 
+bool member_knows_stop(const struct member *m)
+{
+    return m->knows_end ||
+           (m->stopped != MESSAGE_NO_GENERATION && m->stopped >= m->place.generation);
+}
+
 const char *member_get_note(const struct member *m)
 {
     return m->note;

@@ -138,6 +138,7 @@ static void take_job(struct pmix_plugin_server *s, const struct pmix_plugin_job 
     s->n_local = job->nodes[job->node].n_ranks;
     s->ranks = ranks;
     s->last_fence = 0;
+    s->answers_aborts = false;
     s->has_job = true;
     pthread_mutex_unlock(&s->lock);
 }
@@ -261,6 +262,21 @@ static void end_fence(struct pmix_plugin_server *s, uint64_t id, uint8_t *bytes,
         free(bytes);
 }
 
+static void answer_aborts(struct pmix_plugin_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct pmix_priv_abort *left = s->aborts;
+    s->aborts = NULL;
+    s->answers_aborts = true;
+    pthread_mutex_unlock(&s->lock);
+    while (left != NULL) {
+        struct pmix_priv_abort *next = left->next;
+        left->on_done(PMIX_SUCCESS, left->arg);
+        free(left);
+        left = next;
+    }
+}
+
 static void server_end(struct pmix_plugin_server *s)
 {
     pmix_nspace_t nspace;
@@ -276,7 +292,8 @@ static void server_end(struct pmix_plugin_server *s)
     pthread_mutex_unlock(&s->lock);
     if (!had_job)
         return;
-    while (left != NULL) { /* else libpmix keeps them */
+    answer_aborts(s); /* else libpmix keeps them, and the fences */
+    while (left != NULL) {
         struct pmix_priv_fence *next = left->next;
         answer_fence(left, NULL, 0, true);
         left = next;
@@ -308,6 +325,7 @@ const struct pmix_plugin ddprun_pmix_plugin = {
     .look = server_look,
     .take_fence = take_fence,
     .end_fence = end_fence,
+    .answer_aborts = answer_aborts,
     .end = server_end,
     .library = library,
     .close = server_close,

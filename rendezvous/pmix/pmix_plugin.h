@@ -11,7 +11,7 @@
  *     open()                          once in a process: libpmix cannot be initialized again
  *         begin()                     a generation, which is a namespace of PMIx
  *             variables()             for the environment of its ranks
- *             look(), take_fence(), end_fence()
+ *             look(), take_fence(), end_fence(), answer_aborts()
  *         end()
  *     close() */
 #ifndef DDP_RENDEZVOUS_PMIX_PMIX_PLUGIN_H
@@ -24,7 +24,7 @@
 struct co_error;
 struct pmix_plugin_server; /* opaque */
 
-#define PMIX_PLUGIN_VERSION 1
+#define PMIX_PLUGIN_VERSION 2
 #define PMIX_PLUGIN_SYMBOL  "ddprun_pmix_plugin" /* a struct pmix_plugin */
 
 #define PMIX_PLUGIN_MAX_FENCES 64 /* that ranks have begun, and that are not over */
@@ -66,8 +66,8 @@ enum pmix_plugin_refused {
 
 struct pmix_plugin_rank {
     enum pmix_plugin_state state;
-    bool has_aborted;
-    int exit_code; /* has_aborted: as it was given */
+    bool has_aborted; /* it waits for answer_aborts() */
+    int exit_code;    /* has_aborted: as it was given */
     unsigned refused;
 };
 
@@ -109,6 +109,10 @@ struct pmix_plugin {
      * error. */
     void (*end_fence)(struct pmix_plugin_server *s, uint64_t id, uint8_t *bytes, size_t len,
                       bool failed);
+
+    /* Let the ranks that have aborted end, and those that abort later in this generation. Until
+     * then they wait, with their connections to others. */
+    void (*answer_aborts)(struct pmix_plugin_server *s);
 
     /* Fences that are left fail. Ranks that live can do nothing more. */
     void (*end)(struct pmix_plugin_server *s);

@@ -18,8 +18,15 @@ struct pmix_priv_fence {
     struct pmix_priv_fence *next;
 };
 
-/* The lock guards what libpmix's threads write: `ranks`, `fences` and their numbers. It is never
- * held while libpmix is called, which may wait for one of those threads. */
+/* A call of PMIx_Abort() that waits. */
+struct pmix_priv_abort {
+    pmix_op_cbfunc_t on_done; /* of libpmix, with arg */
+    void *arg;
+    struct pmix_priv_abort *next;
+};
+
+/* The lock guards what libpmix's threads write: `ranks`, `fences`, `aborts` and their numbers. It
+ * is never held while libpmix is called, which may wait for one of those threads. */
 struct pmix_plugin_server {
     char version[PMIX_NAMES_VERSION_BYTES];
     int event_fd;
@@ -32,6 +39,8 @@ struct pmix_plugin_server {
     struct pmix_priv_fence *fences;
     uint32_t n_fences;
     uint64_t last_fence;
+    struct pmix_priv_abort *aborts;
+    bool answers_aborts; /* at once */
 };
 
 /* --- pmix_upcalls.c --- */

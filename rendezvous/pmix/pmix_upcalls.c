@@ -1,9 +1,10 @@
 /* What libpmix asks of its host, in threads of its own.
  *
  * Nothing is decided here: an upcall records what a rank did, wakes ddprun's loop, and returns the
- * answer. All answers are given by the return value, because a callback must not be called from
- * within an upcall, and may be NULL; only a fence is answered later, by end_fence(). An upcall
- * about another namespace, which may be one that is over, changes nothing. */
+ * answer. Answers are given by the return value, because a callback must not be called from within
+ * an upcall, and may be NULL; only a fence and an abort are answered later, by end_fence() and
+ * answer_aborts(). An upcall about another namespace, which may be one that is over, changes
+ * nothing. */
 #include "pmix_priv.h"
 
 #include <errno.h>
@@ -59,18 +60,35 @@ static pmix_status_t on_finalized(const pmix_proc_t *p, void *object, pmix_op_cb
     return PMIX_OPERATION_SUCCEEDED;
 }
 
+/* The lock is held. A second call of a rank, from another thread, does not wait. returns whether
+ * this one does; without memory it does not */
+static bool hold_abort(struct pmix_plugin_server *s, struct pmix_plugin_rank *rank,
+                       pmix_op_cbfunc_t done, void *arg)
+{
+    if (rank == NULL || rank->has_aborted || s->answers_aborts || done == NULL)
+        return false;
+    struct pmix_priv_abort *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return false;
+    *a = (struct pmix_priv_abort){.on_done = done, .arg = arg, .next = s->aborts};
+    s->aborts = a;
+    return true;
+}
+
+/* Whichever ranks it is to end: the failure of one rank ends all. */
 static pmix_status_t on_abort(const pmix_proc_t *p, void *object, int status, const char text[],
                               pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
 {
     pthread_mutex_lock(&server->lock);
     struct pmix_plugin_rank *rank = find_rank(server, p);
+    const bool is_held = hold_abort(server, rank, done, arg);
     if (rank != NULL && !rank->has_aborted) {
         rank->has_aborted = true;
         rank->exit_code = status;
     }
     pthread_mutex_unlock(&server->lock);
     wake(server);
-    return PMIX_OPERATION_SUCCEEDED;
+    return is_held ? PMIX_SUCCESS : PMIX_OPERATION_SUCCEEDED;
 }
 
 /* --- fences --- */

@@ -135,11 +135,13 @@ static void signal_node(int i)
 static void end_some_rank(int i)
 {
     int rank = (int)draw(NODES_LOCAL);
-    const uint64_t how = draw(8);
+    const uint64_t how = draw(9);
     if (how == 0)
         nodes_exit_witness(w, i, rank, EXIT_STATUS(1), 1 - rank, SIGKILL);
     else if (how < 3)
         nodes_exit_consequence(w, i, rank, EXIT_STATUS(1));
+    else if (how == 3)
+        nodes_abort_rank(w, i, rank, EXIT_STATUS(77));
     else
         nodes_exit_rank(w, i, rank, draw(3) > 0 ? 0 : draw(2) == 0 ? EXIT_STATUS(3) : SIGSEGV);
 }

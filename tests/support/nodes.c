@@ -42,6 +42,7 @@ struct node {
     int n_next; /* the next rank to be started */
     bool runs[NODES_LOCAL];
     int unseen[NODES_LOCAL]; /* not 0: it has ended with this status */
+    int aborts[NODES_LOCAL]; /* not 0: it ends with this status */
     uint64_t lease_end_ms;
     uint64_t report_ms; /* so late the spawner's reports come */
     struct late_report late[MAX_LATE];
@@ -122,10 +123,12 @@ static void end_rank(struct nodes *w, int node, int rank, int status)
     report(w, node,
            (struct supervisor_event){.type = SUPERVISOR_EV_EXITED,
                                      .rank = rank,
-                                     .status = n->unseen[rank] != 0 ? n->unseen[rank] : status,
+                                     .status = n->unseen[rank] != 0   ? n->unseen[rank]
+                                               : n->aborts[rank] != 0 ? n->aborts[rank]
+                                                                      : status,
                                      .was_ending = n->unseen[rank] != 0,
                                      .empty = is_empty(n)});
-    n->unseen[rank] = 0;
+    n->unseen[rank] = n->aborts[rank] = 0;
 }
 
 static void signal_ranks(struct nodes *w, int node, int sig, int except)
@@ -136,6 +139,14 @@ static void signal_ranks(struct nodes *w, int node, int sig, int except)
     for (int i = 0; i < NODES_LOCAL; i++)
         if (i != except && (sig == SIGKILL || !n->keeps_ranks))
             end_rank(w, node, i, sig);
+}
+
+static void answer_aborts(struct nodes *w, int node)
+{
+    struct node *n = &w->nodes[node];
+    for (int i = 0; i < NODES_LOCAL; i++)
+        if (n->aborts[i] != 0)
+            end_rank(w, node, i, n->aborts[i]);
 }
 
 /* It comes to the generation that there is. */
@@ -222,6 +233,8 @@ static void step_member(struct nodes *w, int node, struct member_input in)
     in.now_ms = w->now_ms;
     member_step(w->nodes[node].member, &in, &o);
     follow(w, node, &o);
+    if (member_knows_stop(w->nodes[node].member))
+        answer_aborts(w, node);
 }
 
 static void drop_link(struct nodes *w, int node)
@@ -538,6 +551,21 @@ void nodes_exit_consequence(struct nodes *w, int node, int rank, int status)
 void nodes_exit_unseen(struct nodes *w, int node, int rank, int status)
 {
     w->nodes[node].unseen[rank] = status;
+}
+
+void nodes_abort_rank(struct nodes *w, int node, int rank, int status)
+{
+    struct node *n = &w->nodes[node];
+    if (!n->runs[rank])
+        return;
+    n->aborts[rank] = status;
+    report(
+        w, node,
+        (struct supervisor_event){.type = SUPERVISOR_EV_ABORTED, .rank = rank, .status = status});
+    nodes_settle(w);
+    if (n->aborts[rank] != 0 && !supervisor_get_rank(n->supervisor, rank)->aborts)
+        end_rank(w, node, rank, status);
+    nodes_settle(w);
 }
 
 void nodes_exit_ranks_at_once(struct nodes *w, int status)

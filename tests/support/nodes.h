@@ -43,6 +43,10 @@ void nodes_exit_consequence(struct nodes *w, int node, int rank, int status);
 /* It has ended, which is detected with the next signal to it, unless that signal kills it. */
 void nodes_exit_unseen(struct nodes *w, int node, int rank, int status);
 
+/* It calls MPI_Abort, and ends with this status when its node knows that the roster has ended the
+ * generation, or if that is not awaited. */
+void nodes_abort_rank(struct nodes *w, int node, int rank, int status);
+
 /* All ranks of all nodes. */
 void nodes_exit_ranks_at_once(struct nodes *w, int status);
 

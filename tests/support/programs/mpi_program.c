@@ -9,6 +9,7 @@
  *     crash           SIGABRT
  *     wait            in a barrier, forever if another rank does not call it
  *     hang            in pause()
+ *     await           until SIGUSR1 has come, since the start
  *     leave           exit with 0, without MPI_Finalize
  *     spawn           MPI_Comm_spawn, which fails; report "spawn refused"
  *     publish         MPI_Publish_name, which fails; report "publish refused"
@@ -17,6 +18,7 @@
  * Reports are written to TEST_FIFO, in one write. */
 #include <fcntl.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -101,6 +103,22 @@ static void publish(void)
     tell("publish %s", rc == MPI_SUCCESS ? "done" : "refused");
 }
 
+/* It is blocked. */
+static sigset_t awaited(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    return set;
+}
+
+static void await(void)
+{
+    const sigset_t set = awaited();
+    int sig;
+    sigwait(&set, &sig);
+}
+
 /* returns   how many words it took */
 static int do_word(char **word)
 {
@@ -114,6 +132,8 @@ static int do_word(char **word)
         MPI_Barrier(MPI_COMM_WORLD);
     else if (strcmp(word[0], "hang") == 0)
         pause();
+    else if (strcmp(word[0], "await") == 0)
+        await();
     else if (strcmp(word[0], "crash") == 0)
         abort();
     else if (strcmp(word[0], "leave") == 0)
@@ -136,6 +156,8 @@ int main(int argc, char **argv)
     if (early && strcmp(getenv("RANK"), "1") == 0)
         return 0;
     word += early;
+    const sigset_t set = awaited();
+    sigprocmask(SIG_BLOCK, &set, NULL);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -1,4 +1,5 @@
 """What holds for the ranks of each MPI, whichever interface they find each other by, and where Open MPI is."""
+import contextlib
 import os
 import shutil
 import signal
@@ -6,7 +7,9 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import Job, run
+from harness import Job, await_true, run
+from node import Node, static
+from ports import free_port
 
 SOURCE = os.path.join(os.environ["SOURCE_ROOT"], "tests/support/programs/mpi_program.c")
 
@@ -149,3 +152,69 @@ class Ranks:
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual(told(job), hello([(i, n) for i in range(n)], n))
+
+
+class NodesOfOneHost:
+    """Cases of two nodes, which are two ddpruns of this machine. PROGRAM, MPI and ENV as in Ranks."""
+
+    PROGRAM = MPI = None
+    ENV = {}
+
+    @contextlib.contextmanager
+    def pair(self, words, n_ranks=(2, 2), more=()):
+        port = free_port()
+        with Node(*static(port, 0, "-p", str(n_ranks[0]), *more), *words, env=self.ENV) as a, \
+                Node(*static(port, 1, "-p", str(n_ranks[1]), *more), *words, env={**self.ENV, "TEST_FIFO": a.fifo}) as b:
+            yield a, b
+
+    def nodes(self, words, n_ranks=(2, 2), more=()):
+        """Each node's (exit status, stdout, stderr), and what the ranks reported."""
+        with self.pair(words, n_ranks, more) as (a, b):
+            ends = a.finish(), b.finish()
+            return ends, told(a)
+
+    def test_ranks_find_the_ranks_of_the_other_node(self):
+        ends, lines = self.nodes([self.PROGRAM, "hello", "ring", "sum"])
+        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
+        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
+
+    def test_nodes_may_be_of_different_size(self):
+        ends, lines = self.nodes([self.PROGRAM, "hello", "ring"], n_ranks=(1, 3))
+        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
+        self.assertEqual(lines, hello([(0, 1), (0, 3), (1, 3), (2, 3)], 4) + ["ring 6"])
+
+    def assert_cause(self, ends, rank, status, text):
+        self.assertEqual([end[0] for end in ends], [status, status], ends)
+        own = rank // 2
+        self.assertRegex(ends[own][2], rf"ddprun: error: rank {rank} failed: {text}")
+        self.assertRegex(ends[1 - own][2], rf"ddprun: error: rank {rank} on [^:]+: {text}")
+
+    def test_the_rank_that_aborts_is_the_root_cause_on_both_nodes(self):
+        for rank in 0, 3:
+            with self.subTest(rank=rank):
+                ends, _ = self.nodes([self.PROGRAM, "only", str(rank), "abort", "77", "wait"])
+                self.assert_cause(ends, rank, 77, "exit status 77")
+
+    def test_an_abort_is_known_on_the_other_node_before_its_rank_has_ended(self):
+        """The spawner of its node, which would report the end, is stopped meanwhile."""
+        with self.pair([self.PROGRAM, "hello", "only", "3", "await", "only", "3", "abort", "77", "wait"]) as (a, b):
+            a.hear(4)
+            name = os.path.basename(self.PROGRAM)
+            rank, spawner = b.named(name)[-1], b.spawner()
+            os.kill(spawner, signal.SIGSTOP)
+            os.kill(rank, signal.SIGUSR1)
+            await_true(lambda: not a.named(name))
+            os.kill(spawner, signal.SIGCONT)
+            self.assert_cause((a.finish(), b.finish()), 3, 77, "exit status 77")
+
+    def test_a_rank_that_crashes_is_the_root_cause_though_others_may_abort_because_of_it(self):
+        for rank in 0, 3:
+            with self.subTest(rank=rank):
+                ends, _ = self.nodes([self.PROGRAM, "only", str(rank), "crash", "wait"])
+                self.assert_cause(ends, rank, 128 + signal.SIGABRT, "killed by SIGABRT")
+
+    def test_an_abort_restarts_all_nodes(self):
+        script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} only 3 abort 7 wait; else exec {self.PROGRAM} hello; fi'
+        ends, lines = self.nodes(["sh", "-c", script], more=("--mpi", self.MPI, "--max-restarts", "1"))
+        self.assertEqual([end[0] for end in ends], [0, 0], ends)
+        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))

@@ -9,7 +9,7 @@ import signal
 import unittest
 
 from harness import DDPRUN, RANK, main
-from mpi_cases import OpenMpi4, OpenMpi5, hello, load_plugin, told
+from mpi_cases import NodesOfOneHost, OpenMpi4, OpenMpi5, hello, load_plugin, told
 from node import TOKEN, Node, static
 from places import Namespaces, NoPlace
 from ports import free_port
@@ -19,32 +19,10 @@ def setUpModule():
     load_plugin()
 
 
-class TwoNodes:
+class TwoNodes(NodesOfOneHost):
     """Cases of both versions. Two nodes on one host: Open MPI's files of the two do not collide."""
 
-    def nodes(self, words, n_ranks=(2, 2), more=()):
-        """Each node's (exit status, stdout, stderr), and what the ranks reported."""
-        port = free_port()
-        with Node(*static(port, 0, "-p", str(n_ranks[0]), *more), *words, env=self.ENV) as a, \
-                Node(*static(port, 1, "-p", str(n_ranks[1]), *more), *words, env={**self.ENV, "TEST_FIFO": a.fifo}) as b:
-            ends = a.finish(), b.finish()
-            return ends, told(a)
-
-    def test_ranks_find_the_ranks_of_the_other_node(self):
-        ends, lines = self.nodes([self.PROGRAM, "hello", "ring", "sum"])
-        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
-        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
-
-    def test_nodes_may_be_of_different_size(self):
-        ends, lines = self.nodes([self.PROGRAM, "hello", "ring"], n_ranks=(1, 3))
-        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
-        self.assertEqual(lines, hello([(0, 1), (0, 3), (1, 3), (2, 3)], 4) + ["ring 6"])
-
-    def test_the_exit_status_of_an_abort_is_kept_on_both_nodes(self):
-        for rank in "0", "3":
-            with self.subTest(rank=rank):
-                ends, _ = self.nodes([self.PROGRAM, "only", rank, "abort", "77", "wait"])
-                self.assertEqual([end[0] for end in ends], [77, 77], ends)
+    MPI = "pmix"
 
     def test_nodes_may_be_in_network_namespaces(self):
         try:
@@ -60,12 +38,6 @@ class TwoNodes:
                 nodes.append(stack.enter_context(Node(*first, *words, self.PROGRAM, "hello", "ring", "sum", launcher=launcher, env=env)))
             self.assertEqual([node.finish() for node in nodes], [(0, "", "")] * 2)
             self.assertEqual(told(nodes[0]), hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
-
-    def test_a_restart_restarts_all_nodes(self):
-        script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} only 3 crash wait; else exec {self.PROGRAM} hello; fi'
-        ends, lines = self.nodes(["sh", "-c", script], more=("--mpi", "pmix", "--max-restarts", "1"))
-        self.assertEqual([end[0] for end in ends], [0, 0], ends)
-        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))
 
     def test_a_rank_that_waits_for_an_exited_rank_of_the_other_node_fails_and_both_are_named(self):
         ends, _ = self.nodes([self.PROGRAM, "early"], n_ranks=(1, 1))

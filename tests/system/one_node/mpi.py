@@ -7,8 +7,8 @@ import shutil
 import unittest
 
 from harness import DDPRUN, RANK, Job, main, run
-from mpi_cases import Ranks, hello, told
-from node import Node, static
+from mpi_cases import NodesOfOneHost, Ranks, hello, told
+from node import static
 from ports import free_port
 
 HYDRA = shutil.which("mpiexec.hydra")
@@ -17,15 +17,6 @@ MPICH = os.environ.get("MPICH_PROGRAM")
 
 # MPICH's transport reports on standard output which system calls a container refuses it.
 os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
-
-
-def two_nodes(words, n_ranks=(2, 2), more=()):
-    """Each node's (exit status, stdout, stderr), and what the ranks reported."""
-    port = free_port()
-    with Node(*static(port, 0, "-p", str(n_ranks[0]), *more), *words) as a, \
-            Node(*static(port, 1, "-p", str(n_ranks[1]), *more), *words, env={"TEST_FIFO": a.fifo}) as b:
-        ends = a.finish(), b.finish()
-        return ends, told(a)
 
 
 @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
@@ -72,28 +63,8 @@ class OneNode(Ranks, unittest.TestCase):
 
 
 @unittest.skipIf(MPICH is None, "there is no mpicc.mpich")
-class TwoNodes(unittest.TestCase):
-    def test_ranks_find_the_ranks_of_the_other_node(self):
-        ends, lines = two_nodes([MPICH, "hello", "ring", "sum"])
-        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
-        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4) + ["ring 6", "sum 2004000"])
-
-    def test_nodes_may_be_of_different_size(self):
-        ends, lines = two_nodes([MPICH, "hello", "ring"], n_ranks=(1, 3))
-        self.assertEqual(ends, ((0, "", ""), (0, "", "")))
-        self.assertEqual(lines, hello([(0, 1), (0, 3), (1, 3), (2, 3)], 4) + ["ring 6"])
-
-    def test_the_exit_status_of_an_abort_is_kept_on_both_nodes(self):
-        for rank in "0", "3":
-            with self.subTest(rank=rank):
-                ends, _ = two_nodes([MPICH, "only", rank, "abort", "77", "wait"])
-                self.assertEqual([end[0] for end in ends], [77, 77], ends)
-
-    def test_a_restart_restarts_all_nodes(self):
-        script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {MPICH} only 3 abort 7 wait; else exec {MPICH} hello; fi'
-        ends, lines = two_nodes(["sh", "-c", script], more=("--mpi", "pmi1", "--max-restarts", "1"))
-        self.assertEqual([end[0] for end in ends], [0, 0], ends)
-        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))
+class TwoNodes(NodesOfOneHost, unittest.TestCase):
+    PROGRAM, MPI = MPICH, "pmi1"
 
     def test_it_needs_the_store_of_ddprun(self):
         code, _, err = run(*static(free_port(), 0, "--store", "worker"), MPICH)

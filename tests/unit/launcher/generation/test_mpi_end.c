@@ -59,6 +59,7 @@ START_TEST(an_abort_has_its_code_however_the_rank_ends)
                                         .status = status,
                                         .was_told = status != 0};
             ck_assert_int_eq(status_of(end), cases[i].status);
+            ck_assert_int_eq(mpi_end_of_abort(cases[i].code), cases[i].status);
             ck_assert_int_eq(note, MPI_END_NO_NOTE);
         }
 }

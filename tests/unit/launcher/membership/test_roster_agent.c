@@ -94,6 +94,71 @@ START_TEST(a_consequence_is_sent_when_the_wait_is_over)
 }
 END_TEST
 
+START_TEST(an_abort_is_the_verdict_though_its_rank_has_not_ended)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_advance(w, 1230);
+    nodes_abort_rank(w, 1, 1, EXIT_STATUS(77));
+    expect_end(0, 77, 0);
+    expect_end(1, 77, 0);
+    expect_text(0, "rank 3 on n1: exit status 77, 1.23 s after its start");
+    ck_assert_int_eq(member_get_end(nodes_look(w, 0).member)->rank, 3);
+    ck_assert_int_eq(supervisor_get_verdict(nodes_look(w, 1).supervisor)->rank, 1);
+    ck_assert_int_eq(nodes_look(w, 0).n_sigterm, 1);
+    ck_assert_int_eq(nodes_look(w, 1).n_sigterm, 1);
+}
+END_TEST
+
+START_TEST(an_abort_of_a_node_without_the_roster_waits_for_it)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_cut(w, 1);
+    nodes_abort_rank(w, 1, 1, EXIT_STATUS(77));
+    ck_assert_int_eq(nodes_look(w, 1).n_running,
+                     1); /* in nodes.c there is no limit, only a lease */
+    nodes_advance(w, 10000);
+    ck_assert_int_eq(nodes_look(w, 1).n_running, 0);
+}
+END_TEST
+
+START_TEST(an_abort_restarts_all_once)
+{
+    begin(2, 2, 1);
+    start(2);
+    nodes_abort_rank(w, 1, 1, EXIT_STATUS(77));
+    expect_running(0, 1, 0, 4);
+    expect_running(1, 1, 2, 4);
+    ck_assert_uint_eq(roster_n_restarts(nodes_roster(w)), 1);
+    nodes_abort_rank(w, 0, 0, EXIT_STATUS(78));
+    expect_end(0, 78, 0);
+    expect_end(1, 78, 0);
+}
+END_TEST
+
+START_TEST(a_rank_that_fails_by_itself_on_another_node_is_the_cause_of_an_abort)
+{
+    begin(2, 2, 0);
+    start(2);
+    nodes_exit_unseen(w, 1, 1, SIGSEGV);
+    nodes_abort_rank(w, 0, 0, EXIT_STATUS(14));
+    expect_end(0, 139, 0);
+    expect_end(1, 139, 0);
+    ck_assert_int_eq(member_get_end(nodes_look(w, 0).member)->rank, 3);
+}
+END_TEST
+
+START_TEST(an_abort_of_a_single_node_is_its_verdict)
+{
+    begin(1, 1, 0);
+    start(1);
+    nodes_abort_rank(w, 0, 1, EXIT_STATUS(77));
+    nodes_exit_rank(w, 0, 1, 0); /* there it does not wait; the status is that of the abort */
+    expect_end(0, 77, 0);
+}
+END_TEST
+
 START_TEST(the_death_of_a_node_ends_the_wait_for_a_cause)
 {
     begin(1, 2, 0);
@@ -414,6 +479,11 @@ TEST_SUITE(roster_agent)
     tcase_add_test(t, a_consequence_without_a_known_cause_is_the_verdict);
     tcase_add_test(t, a_node_waits_for_a_cause_before_it_sends_a_consequence);
     tcase_add_test(t, a_consequence_is_sent_when_the_wait_is_over);
+    tcase_add_test(t, an_abort_is_the_verdict_though_its_rank_has_not_ended);
+    tcase_add_test(t, an_abort_of_a_node_without_the_roster_waits_for_it);
+    tcase_add_test(t, an_abort_restarts_all_once);
+    tcase_add_test(t, a_rank_that_fails_by_itself_on_another_node_is_the_cause_of_an_abort);
+    tcase_add_test(t, an_abort_of_a_single_node_is_its_verdict);
     tcase_add_test(t, the_death_of_a_node_ends_the_wait_for_a_cause);
     tcase_add_test(t, a_program_that_cannot_be_executed_is_not_restarted);
     tcase_add_test(t, simultaneous_failures_on_nodes_count_once);

@@ -10,7 +10,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* The cases of the file of test_supervisor that has no main(), with the fixture below. */
+/* The cases of the files of test_supervisor that have no main(), with the fixture below. */
+TCase *supervisor_abort_cases(void);
 TCase *supervisor_recovery_cases(void);
 
 static struct supervisor *s;

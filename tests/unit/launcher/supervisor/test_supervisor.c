@@ -1,5 +1,6 @@
 /* The supervisor's transition table, as a whole, as a drawing, and in the cases that matter most.
  * Other files: test_supervisor_recovery.c, where a rank replaces another one;
+ * test_supervisor_aborts.c, where a rank calls MPI_Abort;
  * test_supervisor_orders.c, what happens at the roster's orders; test_solo_job.c, what the
  * supervisor of a one-node job decides; tests/sim, random cases. */
 #include "one_supervisor.h"
@@ -693,6 +694,7 @@ TEST_SUITE(supervisor)
     tcase_add_test(t, progress_counts_within_a_generation_before_its_failure);
     tcase_add_test(t, impossible_reports_change_nothing);
     suite_add_tcase(suite, t);
+    suite_add_tcase(suite, supervisor_abort_cases());
     suite_add_tcase(suite, supervisor_recovery_cases());
     return suite;
 }
