@@ -119,12 +119,23 @@ static void end_process(struct node_timers *p, const struct file_timer *t, int r
         kill(t->pid, t->signal);
 }
 
+/* Whether a rank runs perhaps, and its process is not known yet. */
+static bool is_starting(const struct node_view *n)
+{
+    for (int i = 0; i < n->spec->n_local; i++)
+        if (supervisor_get_rank(n->supervisor, i)->phase == RANK_ASKED)
+            return true;
+    return false;
+}
+
 /* returns whether it is done with; else again in a moment */
 static bool expire(struct node_timers *p, const struct file_timer *t, double now_s)
 {
     const int rank = node_rank_above(p->n, t->pid);
-    if (rank < 0 || find_process(NULL, t->pid) != t->process)
-        return true; /* it has ended, or does not descend from a rank */
+    if (find_process(NULL, t->pid) != t->process)
+        return true; /* it has ended */
+    if (rank < 0)
+        return !is_starting(p->n); /* it does not descend from a rank */
     if (t->signal == 0 || supervisor_get_rank(p->n->supervisor, rank)->pid != t->pid) {
         end_process(p, t, rank);
         return true;
