@@ -6,7 +6,7 @@ import gpu_one_rank
 import results
 from gpu_runner import Failed
 
-SHARED = "Ranks that share a GPU take turns on it, and sockets carry what NVLink would: times say nothing about ranks with a GPU each."
+SHARED = "Ranks that share a GPU take turns on it, and sockets carry what NVLink would: times do not apply to ranks with a GPU each."
 
 
 def hello(runner):
