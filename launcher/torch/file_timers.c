@@ -8,10 +8,11 @@ enum { FIRST_CAPACITY = 16 };
 
 /* --- the list --- */
 
+/* The others keep their order: of two that expire at once, the first that was set is the first. */
 static void remove_at(struct file_timers *t, size_t i)
 {
     free(t->list[i].scope);
-    t->list[i] = t->list[--t->n];
+    memmove(&t->list[i], &t->list[i + 1], (--t->n - i) * sizeof t->list[0]);
 }
 
 static struct file_timer *find(const struct file_timers *t, pid_t pid, const char *scope)

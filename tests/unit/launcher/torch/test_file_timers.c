@@ -59,6 +59,18 @@ START_TEST(the_first_timer_to_expire_is_found)
 }
 END_TEST
 
+START_TEST(timers_that_expire_at_once_keep_their_order)
+{
+    static const char *const scopes[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++)
+        set(4711, scopes[i], 100, 9);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_str_eq(file_timers_first(&t)->scope, scopes[i]);
+        file_timers_drop(&t, file_timers_first(&t));
+    }
+}
+END_TEST
+
 START_TEST(a_negative_time_releases_a_timer)
 {
     set(4711, "a", 100, 9);
@@ -183,6 +195,7 @@ TEST_SUITE(file_timers)
     TCase *tc = tcase_create("file_timers");
     tcase_add_checked_fixture(tc, NULL, tear_down);
     tcase_add_test(tc, the_first_timer_to_expire_is_found);
+    tcase_add_test(tc, timers_that_expire_at_once_keep_their_order);
     tcase_add_test(tc, a_negative_time_releases_a_timer);
     tcase_add_test(tc, a_timer_that_is_set_again_is_replaced);
     tcase_add_test(tc, the_timers_of_a_process_are_dropped_together);
