@@ -35,7 +35,9 @@ enum news_kind { NEWS_BROKEN = 1, NEWS_LEFT, NEWS_ASK, NEWS_ANSWER, NEWS_READY }
 
 struct news { /* what comes on a connection, 256 bytes */
     uint32_t kind;
-    struct net_abort cause; /* of NEWS_BROKEN; else nothing */
+    /* Of NEWS_BROKEN. The code of NEWS_ASK and NEWS_ANSWER is the local rank + 1 of another rank on
+       the node of the rank that answers: whether that has left, and that it has. Else nothing. */
+    struct net_abort cause;
 };
 _Static_assert(sizeof(struct news) == 256, "as agreed");
 
@@ -138,13 +140,45 @@ static void peer_blame(struct net_watch *w, struct watched *x)
     cause_tell(w, -ECONNRESET, text);
 }
 
+static struct watched *peer_watch(struct net_watch *w, unsigned peer)
+{
+    unsigned i = 0;
+    while (i < w->n_watched && w->watched[i].peer != peer)
+        i++;
+    if (i == w->n_watched)
+        w->watched[w->n_watched++] = (struct watched){.peer = peer};
+    return &w->watched[i];
+}
+
+static void answer(struct net_watch *w, const struct watched *x, int32_t about)
+{
+    struct news news = {.kind = NEWS_ANSWER};
+    if (about > 0 && (unsigned)about <= w->control->n_local &&
+        control_look(w->control, (unsigned)about - 1) == CONTROL_LEFT)
+        news.cause.code = about;
+    send_to(w, x, &news);
+}
+
+/* Another rank on the peer's node has left. */
+static void on_left(struct net_watch *w, unsigned peer, int32_t about)
+{
+    const uint32_t node = net_links_member(w->links, peer)->node;
+    for (unsigned i = 0; i < w->n; i++) {
+        const struct net_member *m = net_links_member(w->links, i);
+        if (m->node == node && m->local_rank + 1 == (uint32_t)about) {
+            struct watched *x = peer_watch(w, i);
+            x->has_ended = x->has_left = x->was_told = true;
+        }
+    }
+}
+
 static void on_news(struct net_watch *w, struct watched *x)
 {
     struct news *news = &x->news;
     x->n_here = 0;
     if (news->kind == NEWS_ASK) {
         if (!x->was_told)
-            send_to(w, x, &(struct news){.kind = NEWS_ANSWER});
+            answer(w, x, news->cause.code);
         return;
     }
     if (news->kind == NEWS_READY) {
@@ -154,6 +188,8 @@ static void on_news(struct net_watch *w, struct watched *x)
     if (news->kind == NEWS_ANSWER) {
         x->heard_ms = co_now_ms();
         x->is_asked = false;
+        if (news->cause.code > 0)
+            on_left(w, x->peer, news->cause.code);
         return;
     }
     if (news->kind == NEWS_BROKEN) {
@@ -179,16 +215,6 @@ static void peer_hear(struct net_watch *w, struct watched *x)
             on_news(w, x);
         }
     }
-}
-
-static struct watched *peer_watch(struct net_watch *w, unsigned peer)
-{
-    unsigned i = 0;
-    while (i < w->n_watched && w->watched[i].peer != peer)
-        i++;
-    if (i == w->n_watched)
-        w->watched[w->n_watched++] = (struct watched){.peer = peer};
-    return &w->watched[i];
 }
 
 /* Ranks that ask. A call of a few microseconds looks more than once: they can wait until the next
@@ -239,13 +265,20 @@ bool net_watch_wait(struct net_watch *w)
     return true;
 }
 
+/* returns   w->n: no rank has that number */
+static unsigned find_peer(const struct net_watch *w, uint32_t rank)
+{
+    unsigned peer = 0;
+    while (peer < w->n && net_links_member(w->links, peer)->rank != rank)
+        peer++;
+    return peer;
+}
+
 /* Watch a rank of the job from now on; NULL: no rank has that number. */
 static struct watched *watch_rank(struct net_watch *w, uint32_t rank)
 {
-    for (unsigned peer = 0; peer < w->n; peer++)
-        if (net_links_member(w->links, peer)->rank == rank)
-            return peer_watch(w, peer);
-    return NULL;
+    const unsigned peer = find_peer(w, rank);
+    return peer < w->n ? peer_watch(w, peer) : NULL;
 }
 
 void net_watch_ask(struct net_watch *w, uint32_t rank)
@@ -254,6 +287,22 @@ void net_watch_ask(struct net_watch *w, uint32_t rank)
     struct watched *x = watch_rank(w, rank);
     if (x != NULL && !x->is_asked && !x->was_told)
         x->is_asked = send_to(w, x, &(struct news){.kind = NEWS_ASK}) == 0;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+void net_watch_ask_about(struct net_watch *w, uint32_t rank)
+{
+    const unsigned peer = find_peer(w, rank);
+    if (peer == w->n)
+        return;
+    const struct net_member *m = net_links_member(w->links, peer);
+    const struct news ask = {.kind = NEWS_ASK, .cause.code = (int32_t)m->local_rank + 1};
+    pthread_mutex_lock(&w->mutex);
+    for (unsigned i = 0; i < w->n_watched; i++) {
+        const struct watched *x = &w->watched[i];
+        if (!x->has_ended && !x->was_told && net_links_member(w->links, x->peer)->node == m->node)
+            send_to(w, x, &ask);
+    }
     pthread_mutex_unlock(&w->mutex);
 }
 

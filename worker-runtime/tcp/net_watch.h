@@ -95,10 +95,13 @@ void net_watch_settle(struct net_watch *w);
  * the one to be blamed for a wait that exceeds its time (straggler.h). From then on this rank
  * watches it. */
 void net_watch_ask(struct net_watch *w, uint32_t rank);
+/* Ask the ranks that this one watches on the node of a rank whether that has left: if one of them
+ * waits in the library, net_watch_of() has its answer soon. */
+void net_watch_ask_about(struct net_watch *w, uint32_t rank);
 /* What is known of a rank of the job; nothing of one that this rank does not watch. */
 struct net_watch_of {
     uint64_t heard_ms; /* when it answered last, by co_now_ms(); 0: never */
-    bool has_left;     /* it sent goodbye */
+    bool has_left;     /* it sent goodbye, or has left as a rank of its node answered */
 } net_watch_of(struct net_watch *w, uint32_t rank);
 
 /* Wait for news of why the job broke: other ranks may know more about a rank that is gone.

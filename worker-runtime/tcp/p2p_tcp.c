@@ -177,8 +177,10 @@ static void on_gone(struct p2p_tcp *ms, unsigned p, bool was_refused)
     struct peer *x = &ms->peer[p];
     const uint64_t now_ms = co_now_ms();
     struct net_abort why;
-    if (x->gone_ms == 0)
+    if (x->gone_ms == 0) {
         x->gone_ms = now_ms;
+        net_watch_ask_about(ms->net->watch, ms->net->member[p].rank);
+    }
     if (net_watch_of(ms->net->watch, ms->net->member[p].rank).has_left)
         break_job(ms, p, -ECONNRESET, "left the job while others needed it");
     else if (now_ms - x->gone_ms >= NET_WATCH_WAIT_MS && !net_watch_cause(ms->net->watch, &why))

@@ -445,6 +445,55 @@ START_TEST(a_receive_from_a_rank_that_leaves_fails)
 }
 END_TEST
 
+/* Rank 0 has left. Rank 3 does not watch it, but rank 1 of the same node, which waits in a receive
+ * and answers. */
+static int run_asking(struct rank *r)
+{
+    int32_t x;
+    struct message got = {
+        .peer = N - 1, .dtype = DDP_INT32, .tag = 3, .count = 1, .data = &x, .err = &r->err};
+    const uint64_t deadline_ms = co_deadline_ms(60000);
+    if (r->rank == 1) {
+        int code = r->backend->ops->message_begin(r->backend, &got, &r->err);
+        if (code == 0)
+            r->backend->ops->p2p_shm_advance(r->backend, &got);
+        return 0;
+    }
+    if (r->rank != N - 1)
+        return 0;
+    while (control_look(r->job->node[0].control, 0) != CONTROL_LEFT)
+        sched_yield();
+    net_watch_ask_about(r->watch, 0);
+    while (!net_watch_of(r->watch, 0).has_left && co_left_ms(deadline_ms) != 0) {
+        net_watch_look(r->watch);
+        sched_yield();
+    }
+    if (!net_watch_of(r->watch, 0).has_left || net_watch_of(r->watch, 1).has_left)
+        return -EIO;
+    got.peer = 0;
+    int code = r->backend->ops->message_begin(r->backend, &got, &r->err);
+    if (code == 0)
+        r->backend->ops->p2p_shm_advance(r->backend, &got);
+    return code != 0 ? code : got.code;
+}
+
+START_TEST(a_receive_from_a_rank_that_has_left_names_it)
+{
+    struct job job;
+    struct rank ranks[N];
+    job_init(&job, PLAIN);
+    job_start(&job, ranks, run_asking);
+    job_join(ranks);
+    ck_assert_msg(ranks[N - 1].result == -ECONNRESET, "%d %s", ranks[N - 1].result,
+                  ranks[N - 1].err.text);
+    ck_assert_msg(strstr(ranks[N - 1].err.text, "rank 0 on ") != NULL &&
+                      strstr(ranks[N - 1].err.text, "left the job while others needed it") != NULL,
+                  "%s", ranks[N - 1].err.text);
+    ck_assert_msg(strstr(ranks[N - 1].err.text, "or died") == NULL, "%s", ranks[N - 1].err.text);
+    job_fini(&job);
+}
+END_TEST
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 static int run_until_it_breaks(struct rank *r)
@@ -516,6 +565,7 @@ TEST_SUITE(nodes_threads)
     tcase_add_loop_test(tcase, every_access_of_ranks_on_two_nodes_is_ordered, 0, 3);
     tcase_add_test(tcase, groups_of_some_ranks_are_made_and_destroyed);
     tcase_add_test(tcase, a_receive_from_a_rank_that_leaves_fails);
+    tcase_add_test(tcase, a_receive_from_a_rank_that_has_left_names_it);
     tcase_add_loop_test(tcase, the_break_of_one_node_reaches_the_other, 0, 6);
     tcase_add_test(tcase, a_rank_that_never_calls_is_blamed_on_all_nodes);
     suite_add_tcase(suite, tcase);
