@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compare the time of an all-reduce of float32 between nodes: libddp, gloo, and Open MPI over TCP.
 
-usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--ways] [--repeats R] [--rounds N] [--max-bytes B] [--first]
-                                [--build DIR]
+usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--ways] [--repeats R] [--rounds N] [--max-bytes B] [--streams N]
+                                [--first] [--build DIR]
 
 Run it as root.
 
 The nodes are network namespaces of this machine: a veth pair joins two nodes, a bridge joins more. In each of --rounds
 rounds, each library in turn runs its whole sweep of sizes. The results for a size are the fastest time of all rounds and
-the median of the rounds' medians, on the slowest rank. Between two nodes iperf3 also takes a turn, one way and both ways.
+the median of the rounds' medians, on the slowest rank. Between two nodes iperf3 also takes a turn, one way and both ways,
+with --streams connections.
 Programs that are not installed are left out, as are programs that once did not end within a minute.
 
 --ways adds Open MPI with each of the algorithms that libddp does not have, for all sizes.
@@ -107,10 +108,11 @@ def iperf(spaces, *options):
         server.stdout.close()
 
 
-def iperf_rates(spaces):
+def iperf_rates(spaces, streams):
     """(bytes a second one way, bytes a second each way with both ways at once)"""
-    one = iperf(spaces)["sum_received"]["bits_per_second"] / 8
-    both = iperf(spaces, "--bidir")
+    several = ["-P", str(streams)]
+    one = iperf(spaces, *several)["sum_received"]["bits_per_second"] / 8
+    both = iperf(spaces, "--bidir", *several)
     return one, (both["sum_received"]["bits_per_second"] +
                  both["sum_received_bidir_reverse"]["bits_per_second"]) / 16
 
@@ -243,7 +245,7 @@ def measure(args):
                 except (OSError, subprocess.SubprocessError) as error:
                     print(f"{name}: {error}", file=sys.stderr)
             if args.nodes == 2 and shutil.which("iperf3"):
-                rates.append(iperf_rates(spaces))
+                rates.append(iperf_rates(spaces, args.streams))
     return {name: runs for name, runs in sweeps.items() if runs and name not in failed}, rates, list(failed.values())
 
 
@@ -260,11 +262,11 @@ def ratios(medians, goals):
     return results.table(["bytes", *[f"{OURS} / {other}" for other in others]], rows)
 
 
-def share_of_iperf(size, median_us, rates):
+def share_of_iperf(size, median_us, rates, streams):
     """Each of two nodes sends the other as many bytes as the buffer has, for any number of ranks."""
     one, both = (results.spread(rate)[1] for rate in zip(*rates))
     ours = size / median_us * 1e6
-    return (f"iperf3 carries {one / 1e9:.2f} GB/s one way, {both / 1e9:.2f} GB/s each way with both at once. An all-reduce "
+    return (f"iperf3 -P {streams} carries {one / 1e9:.2f} GB/s one way, {both / 1e9:.2f} GB/s each way with both at once. An all-reduce "
             f"of {size} bytes sends that much each way: libddp at {ours / 1e9:.2f} GB/s, {ours / both:.2f} times "
             "iperf3's figure.\n\n")
 
@@ -285,6 +287,7 @@ def read_options():
     parser.add_argument("--repeats", type=int, help="timings of a size in one sweep (20; with more ranks than cores 8)")
     parser.add_argument("--rounds", type=int, help="(5; with more ranks than cores 3)")
     parser.add_argument("--max-bytes", type=int, default=64 << 20)
+    parser.add_argument("--streams", type=int, default=1, help="connections of iperf3, each way (1)")
     parser.add_argument("--first", action="store_true", help="go before everything else on the machine")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
@@ -313,7 +316,7 @@ def main():
                    f"{args.nodes} nodes of {args.p}. How many times as fast as others, by medians; in brackets the "
                    f"goal:\n\n{ratios(medians, GOALS if args.nodes == 2 else {})}\n\n" +
                    "".join(line + "\n\n" for line in failed) +
-                   (share_of_iperf(*max(medians[OURS].items()), rates) if rates else "") +
+                   (share_of_iperf(*max(medians[OURS].items()), rates, args.streams) if rates else "") +
                    results.table(["library", "bytes", "min us", "median us", "algbw GB/s"], rows), load)
 
 
