@@ -73,13 +73,13 @@ static void exchange_all(unsigned n, uint64_t bytes, uint64_t summed_bytes)
 }
 
 /* The vectors go to `to`; `from` gets only the frame that opens an exchange. */
-static void step_doubling(unsigned n, unsigned k, uint64_t bytes)
+static void exchange_step(unsigned n, unsigned k, uint64_t bytes, uint64_t copied_bytes)
 {
     static uint64_t data[MOST_NODES], frame[MOST_NODES];
     begin_stage(n);
     for (unsigned i = 0; i < n; i++) {
         const struct cost_step s = cost_doubling_step(n, i, k);
-        data[i] = send_message(i, s.n_more * bytes);
+        data[i] = send_message(i, bytes);
         frame[i] = s.to != s.from ? send_message(i, 0) : 0;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -88,7 +88,29 @@ static void step_doubling(unsigned n, unsigned k, uint64_t bytes)
         if (s.to != s.from)
             nodes[i].cpu = later(nodes[i].cpu, frame[s.to]) + half_message();
     }
-    end_stage(n, 0);
+    end_stage(n, copied_bytes);
+}
+
+/* Collect `bytes` bytes of each node. */
+static void collect(unsigned n, uint64_t bytes)
+{
+    for (unsigned k = 0; k < cost_doubling_steps(n); k++)
+        exchange_step(n, k, cost_doubling_step(n, 0, k).n_more * bytes, 0);
+}
+
+static void pass_parts(unsigned n, uint64_t part)
+{
+    begin_stage(n);
+    end_stage(n, n * part); /* the vector is copied to the blocks */
+    for (unsigned k = 0; k < cost_doubling_steps(n); k++) {
+        const uint64_t bytes = cost_passed_blocks(n, k) * part;
+        exchange_step(n, k, bytes, 2 * bytes);
+    }
+    begin_stage(n);
+    end_stage(n, n * part); /* summed */
+    collect(n, part);
+    begin_stage(n);
+    end_stage(n, n * part); /* copied back */
 }
 
 /* A step of a ring: each node sends to the next one. */
@@ -112,9 +134,11 @@ static uint64_t simulate(enum cost_algo algo, unsigned n, size_t bytes)
         exchange_all(n, bytes, (uint64_t)n * bytes);
         break;
     case COST_DOUBLING:
-        for (unsigned k = 0; k < cost_doubling_steps(n); k++)
-            step_doubling(n, k, bytes);
+        collect(n, bytes);
         end_stage(n, (uint64_t)n * bytes);
+        break;
+    case COST_PASSING:
+        pass_parts(n, (bytes + n - 1) / n);
         break;
     case COST_PARTS:
         exchange_all(n, bytes / n, bytes);
@@ -134,6 +158,7 @@ static const char *name_of(enum cost_algo algo)
 {
     static const char *const names[] = {[COST_WHOLE] = "whole",
                                         [COST_DOUBLING] = "doubling",
+                                        [COST_PASSING] = "passing",
                                         [COST_PARTS] = "parts",
                                         [COST_RING] = "ring"};
     return names[algo];
@@ -149,7 +174,7 @@ static int compare(void)
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (unsigned k = 0; k < sizeof bytes / sizeof *bytes; k++)
             for (int algo = COST_WHOLE; algo <= COST_RING; algo++) {
-                if (algo != COST_PARTS && algo != COST_RING && bytes[k] > COST_ROOM_MOST / sizes[i])
+                if (!cost_fits_memory((enum cost_algo)algo, sizes[i], bytes[k]))
                     continue;
                 const double formula =
                                  (double)cost_of((enum cost_algo)algo, sizes[i], bytes[k], &net),
@@ -168,14 +193,15 @@ static void print_table(void)
 {
     static const unsigned sizes[] = {4, 16, 64, 256, 1024, 4096};
     static const size_t bytes[] = {4, 4096, 65536, 1 << 20, 64 << 20};
-    puts("| nodes | bytes | whole | doubling | parts | chosen | ring | halving and doubling | tree "
+    puts("| nodes | bytes | whole | doubling | passing | parts | chosen | ring | halving and "
+         "doubling | tree "
          "|");
-    puts("|---:|---:|---:|---:|---:|---|---:|---:|---:|");
+    puts("|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|");
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (unsigned k = 0; k < sizeof bytes / sizeof *bytes; k++) {
             printf("| %u | %zu |", sizes[i], bytes[k]);
             for (int algo = COST_WHOLE; algo <= COST_PARTS; algo++) {
-                if (algo != COST_PARTS && bytes[k] > COST_ROOM_MOST / sizes[i])
+                if (!cost_fits_memory((enum cost_algo)algo, sizes[i], bytes[k]))
                     printf(" - |");
                 else
                     printf(" %.0f |",

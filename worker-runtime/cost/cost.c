@@ -19,6 +19,12 @@ struct cost_step cost_doubling_step(unsigned n, unsigned node, unsigned k)
                               .n_more = have < missing ? have : missing};
 }
 
+unsigned cost_passed_blocks(unsigned n, unsigned k)
+{
+    const unsigned period = 2u << k, rest = n % period;
+    return n / period * (period / 2) + (rest > period / 2 ? rest - period / 2 : 0);
+}
+
 /* A stage in which a node sends `messages` messages, of `bytes` bytes in total. */
 static uint64_t stage(const struct cost_network *net, uint64_t messages, uint64_t bytes)
 {
@@ -37,6 +43,22 @@ static uint64_t doubling(unsigned n, uint64_t bytes, const struct cost_network *
     for (unsigned k = 0; k < cost_doubling_steps(n); k++) {
         const struct cost_step s = cost_doubling_step(n, 0, k);
         all += stage(net, s.to == s.from ? 1 : 2, s.n_more * bytes);
+    }
+    return all;
+}
+
+/* A step packs and unpacks what it passes on; the vector is copied to the blocks and back. A copied
+ * byte costs as much as a summed one. */
+static uint64_t passing(unsigned n, uint64_t bytes, const struct cost_network *net)
+{
+    const uint64_t part = (bytes + n - 1) / n;
+    uint64_t all = 3 * bytes * net->sum_ps;
+    for (unsigned k = 0; k < cost_doubling_steps(n); k++) {
+        const struct cost_step s = cost_doubling_step(n, 0, k);
+        const unsigned messages = s.to == s.from ? 1 : 2;
+        const uint64_t passed = cost_passed_blocks(n, k) * part;
+        all += stage(net, messages, passed) + 2 * passed * net->sum_ps;
+        all += stage(net, messages, s.n_more * part);
     }
     return all;
 }
@@ -71,6 +93,8 @@ uint64_t cost_of(enum cost_algo algo, unsigned n, size_t bytes, const struct cos
         return whole(n, bytes, net);
     case COST_DOUBLING:
         return doubling(n, bytes, net);
+    case COST_PASSING:
+        return passing(n, bytes, net);
     case COST_PARTS:
         return parts(n, bytes, net);
     case COST_RING:
@@ -82,13 +106,23 @@ uint64_t cost_of(enum cost_algo algo, unsigned n, size_t bytes, const struct cos
     }
 }
 
+bool cost_fits_memory(enum cost_algo algo, unsigned n, size_t bytes)
+{
+    if (algo == COST_WHOLE || algo == COST_DOUBLING)
+        return bytes <= COST_MEMORY_MOST / n;
+    return algo != COST_PASSING || bytes <= COST_MEMORY_MOST / 2;
+}
+
 enum cost_algo cost_choose(unsigned n, size_t bytes, const struct cost_network *net)
 {
     enum cost_algo best = COST_PARTS;
-    if (n < 2 || n > COST_NODES_MOST || bytes > COST_BYTES_MOST || bytes > COST_ROOM_MOST / n)
+    if (n < 2 || n > COST_NODES_MOST || bytes > COST_BYTES_MOST)
         return COST_PARTS;
-    for (int algo = COST_DOUBLING; algo >= COST_WHOLE; algo--)
-        if (cost_of((enum cost_algo)algo, n, bytes, net) <= cost_of(best, n, bytes, net))
-            best = (enum cost_algo)algo;
+    for (int i = COST_PASSING; i >= COST_WHOLE; i--) {
+        const enum cost_algo algo = (enum cost_algo)i;
+        if (cost_fits_memory(algo, n, bytes) &&
+            cost_of(algo, n, bytes, net) <= cost_of(best, n, bytes, net))
+            best = algo;
+    }
     return best;
 }

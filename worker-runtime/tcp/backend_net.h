@@ -29,7 +29,7 @@ struct net_tuning {
     size_t stripe_bytes;  /* in pieces of this */
 };
 
-/* The algorithm of an all_reduce between n nodes, 2 or more: whole, doubling or parts. */
+/* The algorithm of an all_reduce between n nodes, 2 or more. */
 static inline enum cost_algo net_tuning_algo(const struct net_tuning *t, unsigned n, size_t bytes)
 {
     if (n <= 2)

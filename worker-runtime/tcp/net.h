@@ -106,7 +106,8 @@ int transport_tcp_advance(struct transport_tcp *t, bool may_wait, struct co_erro
  *         vector goes out, and as much again with `gather`: as much as a ring sends, but a ring
  *         adds each element up in another order. In segments: while one is combined others travel
  * whole   each sends everything to all others, and combines everything: one exchange less
- * doubling  as whole, but ranks pass on what they receive (net_doubling.c) */
+ * doubling, passing   as whole and as parts, but ranks pass on what they receive
+ *         (net_doubling.c) */
 struct net_reduce {       /* the caller fills the first part */
     unsigned n, me;       /* nodes */
     const unsigned *peer; /* n - 1: positions, in the order of their nodes; the caller's memory */
@@ -266,6 +267,17 @@ int net_local_meeting(struct net *n, struct co_error *err);
 /* The ranks that are not slots get the `count` elements that local rank 0 has at `at`. */
 int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err);
 
+/* Slices: what each slot of a node exchanges with other nodes, of a vector of `count` elements.
+ *
+ * slot     that of local rank `local`; the ranks that are not slots have none
+ * deal     those of all ranks of the node into n->local_counts; returns this rank's
+ * reduce   j->in of all ranks of the node: each gets its slice, which becomes j->mine, in `out`
+ * gather   every rank on this node gets the slices at `at` */
+struct slice net_slot_slice(const struct net *n, size_t count, unsigned local);
+struct slice net_deal_slices(struct net *n, size_t count);
+int net_reduce_slices(struct net *n, uint8_t *out, size_t count, struct co_error *err);
+int net_gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err);
+
 /* Begin an exchange with other nodes, by the slots. returns NET_TCP, -errno
  *
  * copies   n->to[] and n->from[] go between this rank and the n_peers at `peer`
@@ -281,12 +293,13 @@ int net_exchange_whole(struct net *n, uint8_t *at, size_t count, struct co_error
 void net_weigh(const struct net *n, uint8_t *at, size_t count);
 
 /* Add up the `count` elements of each node that n->scratch has, in the order that
- * net_reduce_rotated() reads, into `at`. */
-void net_reduce_gathered(struct net *n, uint8_t *at, size_t count);
+ * net_reduce_rotated() reads, into `out`. data: this node's; may be `out` */
+void net_reduce_gathered(struct net *n, uint8_t *data, uint8_t *out, size_t count);
 
 /* --- net_schedules.c, net_doubling.c, net_split.c --------------------------------------------- */
 
 int net_all_reduce_doubling(struct net *n, unsigned stage, struct co_error *err);
+int net_all_reduce_passing(struct net *n, unsigned stage, struct co_error *err);
 
 net_schedule *net_schedule_of(const struct net *n, const struct collective *what);
 

@@ -44,38 +44,9 @@ static const size_t *node_counts(struct net *n, unsigned node)
     return n->local_counts;
 }
 
-/* --- slices: what each slot of a node exchanges with other nodes ------------------------------ */
-
-/* That of local rank `local`, of `count` elements; the ranks that are not slots have none. */
-static struct slice slot_slice(const struct net *n, size_t count, unsigned local)
-{
-    if (local >= n->map.n_slots)
-        return (struct slice){count, 0};
-    return slice_of(count, n->job.layout.size, local, n->map.n_slots);
-}
-
-/* Those of all ranks of the node into n->local_counts. returns this rank's */
-static struct slice deal_slices(struct net *n, size_t count)
-{
-    for (unsigned i = 0; i < net_n_local(n); i++)
-        n->local_counts[i] = slot_slice(n, count, i).count;
-    return slot_slice(n, count, n->map.local);
-}
-
 static int get_temp(struct net *n, size_t bytes, struct co_error *err)
 {
     return net_grow(&n->temp, &n->temp_bytes, bytes + 1, err);
-}
-
-/* Every rank on this node gets the slices of `count` elements at `at`. */
-static int gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err)
-{
-    const struct slice mine = deal_slices(n, count);
-    const struct collective what = {.kind = CALL_ALL_GATHER,
-                                    .in = at + mine.first * n->job.layout.size,
-                                    .out = at,
-                                    .counts = n->local_counts};
-    return net_local(n, what, err);
 }
 
 /* --- all_reduce ------------------------------------------------------------------------------- */
@@ -107,15 +78,9 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
     struct net_job *j = &n->job;
     const size_t size = j->layout.size;
     uint8_t *at;
-    struct collective what;
     switch (stage) {
     case 0:
-        j->mine = deal_slices(n, count);
-        what = (struct collective){.kind = CALL_REDUCE_SCATTER,
-                                   .in = j->in,
-                                   .out = out + j->mine.first * size,
-                                   .counts = n->local_counts};
-        return net_local(n, what, err);
+        return net_reduce_slices(n, out, count, err);
     case 1:
         if (!net_is_slot(n))
             return NET_GO;
@@ -125,7 +90,7 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
             n->part[k] = slice_of(j->mine.count, size, k, n->map.n_nodes);
         return net_exchange_fold(n, at, at + n->part[n->map.node].first * size, true, err);
     case 2:
-        return gather_slices(n, out, count, err);
+        return net_gather_slices(n, out, count, err);
     default:
         return NET_DONE;
     }
@@ -142,7 +107,7 @@ static int all_reduce_parts(struct net *n, unsigned stage, struct co_error *err)
 static int reduce_inside(struct net *n, struct co_error *err)
 {
     struct net_job *j = &n->job;
-    j->mine = deal_slices(n, j->count);
+    j->mine = net_deal_slices(n, j->count);
     int code = get_temp(n, j->mine.count * j->layout.size, err);
     if (code != 0)
         return code;
@@ -168,7 +133,7 @@ static int reduce_stage(struct net *n, unsigned stage, struct co_error *err)
     case 2:
         if (n->map.node != j->root_node)
             return NET_GO;
-        deal_slices(n, j->count);
+        net_deal_slices(n, j->count);
         what = (struct collective){.kind = CALL_GATHER,
                                    .in = n->temp,
                                    .out = j->out,
@@ -269,7 +234,7 @@ static int exchange_gathered(struct net *n)
 {
     for (unsigned k = 0; k < n->map.n_nodes; k++) {
         const struct slice range = node_range(n, k);
-        const struct slice mine = slot_slice(n, range.count, n->map.local);
+        const struct slice mine = net_slot_slice(n, range.count, n->map.local);
         n->part[k] = (struct slice){range.first + mine.first, mine.count};
     }
     return exchange_parts(n);
@@ -295,7 +260,7 @@ static int all_gather(struct net *n, unsigned stage, struct co_error *err)
     const struct slice range = node_range(n, node_of_peer(n, p));
     return range.count == 0
                ? NET_GO
-               : gather_slices(n, j->out + range.first * j->layout.size, range.count, err);
+               : net_gather_slices(n, j->out + range.first * j->layout.size, range.count, err);
 }
 
 /* Nothing goes out but root's slice. */
@@ -328,12 +293,12 @@ static int broadcast_stage(struct net *n, unsigned stage, struct co_error *err)
         return broadcast_inside(n, err);
     case 1:
         return exchange_from_root(n, whole ? (struct slice){0, j->count}
-                                           : slot_slice(n, j->count, n->map.local));
+                                           : net_slot_slice(n, j->count, n->map.local));
     case 2:
         if (n->map.node == j->root_node)
             return NET_GO;
         return whole ? net_hand_down(n, j->out, j->count, err)
-                     : gather_slices(n, j->out, j->count, err);
+                     : net_gather_slices(n, j->out, j->count, err);
     default:
         return NET_DONE;
     }
@@ -440,9 +405,16 @@ static int all_to_all(struct net *n, unsigned stage, struct co_error *err)
 
 static net_schedule *all_reduce_of(enum cost_algo algo)
 {
-    return algo == COST_WHOLE      ? all_reduce_whole
-           : algo == COST_DOUBLING ? net_all_reduce_doubling
-                                   : all_reduce_parts;
+    switch (algo) {
+    case COST_WHOLE:
+        return all_reduce_whole;
+    case COST_DOUBLING:
+        return net_all_reduce_doubling;
+    case COST_PASSING:
+        return net_all_reduce_passing;
+    default:
+        return all_reduce_parts;
+    }
 }
 
 net_schedule *net_schedule_of(const struct net *n, const struct collective *what)

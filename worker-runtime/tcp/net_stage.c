@@ -40,6 +40,43 @@ int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err
     return net_local(n, what, err);
 }
 
+/* --- slices: what each slot of a node exchanges with other nodes ------------------------------ */
+
+struct slice net_slot_slice(const struct net *n, size_t count, unsigned local)
+{
+    if (local >= n->map.n_slots)
+        return (struct slice){count, 0};
+    return slice_of(count, n->job.layout.size, local, n->map.n_slots);
+}
+
+struct slice net_deal_slices(struct net *n, size_t count)
+{
+    for (unsigned i = 0; i < net_n_local(n); i++)
+        n->local_counts[i] = net_slot_slice(n, count, i).count;
+    return net_slot_slice(n, count, n->map.local);
+}
+
+int net_reduce_slices(struct net *n, uint8_t *out, size_t count, struct co_error *err)
+{
+    struct net_job *j = &n->job;
+    j->mine = net_deal_slices(n, count);
+    const struct collective what = {.kind = CALL_REDUCE_SCATTER,
+                                    .in = j->in,
+                                    .out = out + j->mine.first * j->layout.size,
+                                    .counts = n->local_counts};
+    return net_local(n, what, err);
+}
+
+int net_gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err)
+{
+    const struct slice mine = net_deal_slices(n, count);
+    const struct collective what = {.kind = CALL_ALL_GATHER,
+                                    .in = at + mine.first * n->job.layout.size,
+                                    .out = at,
+                                    .counts = n->local_counts};
+    return net_local(n, what, err);
+}
+
 /* --- between: copies -------------------------------------------------------------------------- */
 
 static enum tcp_next copy_piece(void *arg, bool is_out, unsigned p, size_t i, struct tcp_piece *ret)
@@ -130,10 +167,11 @@ int net_exchange_whole(struct net *n, uint8_t *at, size_t count, struct co_error
     return net_exchange_copies(n, n->slot_peer, n_peers);
 }
 
-void net_reduce_gathered(struct net *n, uint8_t *at, size_t count)
+void net_reduce_gathered(struct net *n, uint8_t *data, uint8_t *out, size_t count)
 {
     n->fold = reduction_of(n);
-    n->fold.data = n->fold.out = at;
+    n->fold.data = data;
+    n->fold.out = out;
     n->fold.scratch = n->scratch;
     net_reduce_rotated(&n->fold, count);
 }

@@ -35,16 +35,47 @@ START_TEST(doubling_brings_the_vectors_of_all_nodes_to_all)
 }
 END_TEST
 
+/* Block b of node i is for node i - b at first; at the end, of node i + b for node i. A block is
+ * numbered by where it is from and where it goes. */
+START_TEST(passing_brings_the_parts_of_all_nodes_to_their_nodes)
+{
+    const unsigned n = (unsigned)_i;
+    unsigned *at = calloc((size_t)n * n, sizeof *at), *next = calloc((size_t)n * n, sizeof *at);
+    for (unsigned node = 0; node < n; node++)
+        for (unsigned b = 0; b < n; b++)
+            at[node * n + b] = node * n + (node + n - b) % n;
+    for (unsigned k = 0; k < cost_doubling_steps(n); k++) {
+        memcpy(next, at, (size_t)n * n * sizeof *at);
+        for (unsigned node = 0; node < n; node++) {
+            const unsigned from = cost_doubling_step(n, node, k).from;
+            unsigned passed = 0;
+            for (unsigned b = 0; b < n; b++)
+                if ((b >> k) % 2 == 1 && ++passed > 0)
+                    next[node * n + b] = at[from * n + b];
+            ck_assert_uint_eq(passed, cost_passed_blocks(n, k));
+            ck_assert_uint_le(2 * passed, n); /* as much as the area holds */
+        }
+        memcpy(at, next, (size_t)n * n * sizeof *at);
+    }
+    for (unsigned node = 0; node < n; node++)
+        for (unsigned b = 0; b < n; b++)
+            ck_assert_uint_eq(at[node * n + b], (node + b) % n * n + node);
+    free(at);
+    free(next);
+}
+END_TEST
+
 /* The same formulas in floating point: no integer overflows at the limits. */
 START_TEST(no_cost_overflows)
 {
     static const unsigned nodes[] = {2, 3, 4, 1000, 4096, COST_NODES_MOST};
     const struct cost_network most = {UINT32_MAX, UINT32_MAX, 2000, 2000};
     for (unsigned i = 0; i < sizeof nodes / sizeof *nodes; i++) {
-        const double n = nodes[i], bytes = (double)(COST_ROOM_MOST / nodes[i]);
+        const double n = nodes[i], bytes = (double)(COST_MEMORY_MOST / nodes[i]);
         const double ns = (double)UINT32_MAX * 1000,
                      all = ns + (n - 1) * (ns + bytes * 2000) + n * bytes * 2000;
-        const double got = (double)cost_of(COST_WHOLE, nodes[i], COST_ROOM_MOST / nodes[i], &most);
+        const double got =
+            (double)cost_of(COST_WHOLE, nodes[i], COST_MEMORY_MOST / nodes[i], &most);
         ck_assert(fabs(got - all) <= all / 1e6);
     }
     const double parts =
@@ -57,26 +88,28 @@ END_TEST
 START_TEST(the_cheapest_algorithm_is_chosen)
 {
     for (unsigned n = 2; n <= 4096; n += n < 70 ? 1 : 61)
-        for (size_t bytes = 0; bytes <= COST_ROOM_MOST / n; bytes = bytes * 3 / 2 + 1) {
+        for (size_t bytes = 0; bytes <= COST_BYTES_MOST; bytes = bytes * 3 / 2 + 1) {
             const enum cost_algo algo = cost_choose(n, bytes, &net);
+            ck_assert(cost_fits_memory(algo, n, bytes));
             for (int other = COST_WHOLE; other <= COST_PARTS; other++)
-                ck_assert_uint_le(cost_of(algo, n, bytes, &net),
-                                  cost_of((enum cost_algo)other, n, bytes, &net));
+                if (cost_fits_memory((enum cost_algo)other, n, bytes))
+                    ck_assert_uint_le(cost_of(algo, n, bytes, &net),
+                                      cost_of((enum cost_algo)other, n, bytes, &net));
         }
 }
 END_TEST
 
-/* Parts are chosen from one size on. */
-START_TEST(there_is_one_bound_for_each_number_of_nodes)
+/* Each algorithm is chosen up to one size, or from one size on. */
+START_TEST(algorithms_follow_each_other_as_vectors_get_longer)
 {
     for (unsigned n = 2; n <= 4096; n = n * 5 / 4 + 1) {
-        bool had_parts = false;
+        enum cost_algo last = COST_WHOLE;
         for (size_t bytes = 4; bytes <= COST_BYTES_MOST; bytes = bytes * 5 / 4) {
-            const bool is_parts = cost_choose(n, bytes, &net) == COST_PARTS;
-            ck_assert(is_parts || !had_parts);
-            had_parts |= is_parts;
+            const enum cost_algo algo = cost_choose(n, bytes, &net);
+            ck_assert_int_ge(algo, last);
+            last = algo;
         }
-        ck_assert(had_parts);
+        ck_assert_int_eq(last, COST_PARTS);
     }
 }
 END_TEST
@@ -94,12 +127,14 @@ static const struct {
     {64, 4, COST_DOUBLING},
     {1024, 4, COST_DOUBLING},
     {4096, 4, COST_DOUBLING},
-    {4096, 1 << 20, COST_PARTS},
+    {16, 64 << 10, COST_PASSING},
+    {4096, 1 << 20, COST_PASSING},
+    {4096, 64 << 20, COST_PARTS},
     {0, 4, COST_PARTS},
     {1, 4, COST_PARTS},
     {2, SIZE_MAX, COST_PARTS},
     {UINT32_MAX, 4, COST_PARTS},
-    {4096, (16 << 10) + 1, COST_PARTS}, /* more memory than the limit */
+    {4096, (32 << 20) + 1, COST_PARTS}, /* more memory than the limit */
 };
 
 START_TEST(the_choice_is_the_measured_one_and_safe_at_the_limits)
@@ -113,9 +148,10 @@ TEST_SUITE(cost)
     Suite *suite = suite_create("cost");
     TCase *tcase = tcase_create("all");
     tcase_add_loop_test(tcase, doubling_brings_the_vectors_of_all_nodes_to_all, 1, 70);
+    tcase_add_loop_test(tcase, passing_brings_the_parts_of_all_nodes_to_their_nodes, 1, 70);
     tcase_add_test(tcase, no_cost_overflows);
     tcase_add_test(tcase, the_cheapest_algorithm_is_chosen);
-    tcase_add_test(tcase, there_is_one_bound_for_each_number_of_nodes);
+    tcase_add_test(tcase, algorithms_follow_each_other_as_vectors_get_longer);
     tcase_add_loop_test(tcase, the_choice_is_the_measured_one_and_safe_at_the_limits, 0,
                         sizeof choices / sizeof *choices);
     suite_add_tcase(suite, tcase);
