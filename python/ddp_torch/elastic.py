@@ -193,9 +193,9 @@ class Job:
             if self.last_wires is not None:
                 self.last_wires.close()
             self.last_wires = wires
+            self.state.__dict__["_is_over"] = watch.is_over.is_set
             self.join(world, wires)
             self.recover(world)
-            self.state.__dict__["_is_over"] = watch.is_over.is_set
             self.state._start()
             result = self.train(self.state)
             kept.check("the end of the training function", library.monitored_barrier(world, NEVER_MS))
@@ -243,7 +243,7 @@ class Job:
         state._go_back()
         state._begin(generation, rank, size)
         if state._random is None:
-            state.__dict__["_random"] = Generators(os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", "")), os.environ.get("LOCAL_RANK"))
+            state.__dict__["_random"] = Generators(os.path.dirname(library.getenv("TORCHELASTIC_ERROR_FILE") or ""), os.environ.get("LOCAL_RANK"))
         state.__dict__["_on_step"] = functools.partial(library.step_done, world)
         state.__dict__["_barrier"] = lambda: kept.check("the step of a sharded model", library.barrier(world))
         most, least = max(one.done for one in found), min(one.done for one in found)

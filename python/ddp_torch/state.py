@@ -104,6 +104,7 @@ class State:
         return arguments[:1], {**named, "closure": first}
 
     def _tear(self):
+        self._await_gpu()
         self.__dict__["_is_torn"] = True
         if self._random is not None:  # if this rank dies from here on, others may complete the step
             self._random.save_torch(self._done + 1, self._commit[2].others)
@@ -126,8 +127,7 @@ class State:
 
     def commit(self):
         """The next step begins here: to be called by loops that are unlike others, see above."""
-        if self._is_over is not None and self._is_over():  # a rank that is alone makes no call that fails then
-            raise DistBackendError("elastic.run: the generation has ended")
+        self._check_generation()  # a rank that is alone makes no call that fails then
         mine = self.__dict__
         mine["_is_fresh"] = False
         if self._random is None:  # no generation can follow
@@ -135,6 +135,17 @@ class State:
         if self._is_new:
             self._settle()
         mine["_commit"] = (self._done, self._get_small(), self._random.save(self._done))
+
+    def _check_generation(self):
+        if self._is_over is not None and self._is_over():
+            raise DistBackendError("elastic.run: the generation has ended")
+
+    def _await_gpu(self):
+        """Until what the collectives of a GPU have left is there. If the generation has ended, they were perhaps aborted, and have left
+        anything: a call of torch that starts a collective returns before it is complete, and does not fail if it is aborted."""
+        if torch.cuda.is_initialized():
+            torch.cuda.current_stream().synchronize()
+            self._check_generation()
 
     def _settle(self):
         for k in self._objects.values():
@@ -249,6 +260,7 @@ class State:
             kept.send_large(world, self._objects, source, is_source, is_behind)
             if self._sharded is not None:
                 self._sharded.send(world, self._places, library.rank(world))
+            self._await_gpu()
         if not is_source:
             self._set_small(small)
             self.__dict__.update(_done=done, _first_step=first, _is_torn=False)
