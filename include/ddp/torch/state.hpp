@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 
 namespace ddp
 {
@@ -22,11 +23,16 @@ inline std::string save_optimizer(const torch::optim::Optimizer &optimizer)
     return bytes.str();
 }
 
-// Bytes of another process: the archive names parameters by addresses there, in the order of ours.
+// Bytes of another process, whose GPU may have another number: the archive names parameters by
+// addresses there, in the order of ours.
 inline void load_optimizer(torch::optim::Optimizer &optimizer, const char *data, size_t n)
 {
     torch::serialize::InputArchive archive;
-    archive.load_from(data, n);
+    std::optional<at::Device> device;
+    for (const auto &group : optimizer.param_groups())
+        if (!group.params().empty())
+            device = group.params()[0].device();
+    archive.load_from(data, n, device);
     optimizer.load(archive);
 }
 
