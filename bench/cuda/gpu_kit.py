@@ -5,13 +5,15 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 
 import results
 
 MOST_BYTES = 64 << 20
 PROGRAMS = ["launcher/ddprun", "ctl/ddpctl", "worker-runtime/libddp.so*", "worker-runtime/nccl/libddp-nccl.so", "bench/gpu_*",
             "bench/libnccl_faults.so", "examples/mnist", "examples/mnist_double", "examples/nccl_hello", "examples/libmnist*-cuda.so"]
-SCRIPTS = ["gpu", "results.py", "cuda/*.py", "programs/torch_nccl.py"]
+SCRIPTS = ["bench/gpu", "bench/results.py", "bench/cuda/*.py", "bench/programs/torch_*.py", "python/ddp_torch/*.py"]
+LIBTORCH = "bench/libtorch_rank"
 NCCL_FILE = "nccl/libnccl.so.2.xz"
 
 # The header of a fat binary, and of an entry of it
@@ -97,9 +99,19 @@ def size_of(folder):
     return sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names)
 
 
-def make(build, kit, nccl, architecture):
+def build_libtorch(build, kit, python):
+    """The ranks of the section libtorch, with the libtorch of that Python."""
+    sys.path.insert(0, os.path.join(results.ROOT, "tests/interop"))
+    import libtorch_same
+    found = libtorch_same.torch_directory(python, dict(os.environ))
+    program = os.path.join(build, LIBTORCH)
+    libtorch_same.build(os.path.dirname(program), os.path.join(build, "worker-runtime/libddp.so"), found, program, optimize=1)
+    copy(program, os.path.join(kit, LIBTORCH))
+
+
+def make(build, kit, nccl, architecture, libtorch=None):
     """Make it. Returns its size in bytes; raises ValueError if a part is missing or it is too large."""
-    for patterns, top in (PROGRAMS, build), ([os.path.join("bench", s) for s in SCRIPTS], results.ROOT):
+    for patterns, top in (PROGRAMS, build), (SCRIPTS, results.ROOT):
         for pattern in patterns:
             found = [p for p in glob.glob(os.path.join(top, pattern)) if os.path.isfile(p) and not p.endswith(".symbols")]
             if not found:
@@ -108,6 +120,8 @@ def make(build, kit, nccl, architecture):
                 copy(path, os.path.join(kit, os.path.relpath(path, top)))
     if nccl:
         pack_nccl(nccl, kit, architecture)
+    if libtorch:
+        build_libtorch(build, kit, libtorch)
     size = size_of(kit)
     if size > MOST_BYTES:
         raise ValueError(f"{kit} has {size >> 20} MiB: at most {MOST_BYTES >> 20} are meant to travel; use a release build")

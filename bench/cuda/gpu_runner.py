@@ -160,7 +160,7 @@ class Runner:
                 texts.append(f.read(1 << 20).decode(errors="replace"))
         if status is None:
             raise Failed(f"{os.path.basename(command[0])} did not end in {limit_s:.0f} s" +
-                         ("" if gone else ", and cannot be killed") + f": {texts[1].strip()[-600:]}")
+                         ("" if gone else ", and cannot be killed") + f": {texts[1].strip()[-1500:]}")
         return Done(status, *texts, time.monotonic() - began)
 
     def job(self, *command, n=None, limit_s=90, faults=None, options=(), env=None):

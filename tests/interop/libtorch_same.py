@@ -57,8 +57,8 @@ def build(directory, libddp, torch, target, sanitize="", optimize=0):
     name = os.path.join(directory, "libtorch_rank")
     interop.DEADLINE_S = 1200  # of the compiler, on a busy machine
     interop.run([*cache, *compiler.split(), *flags, "-c", os.path.join(HERE, "programs/libtorch_rank.cpp"), "-o", name + ".o"], dict(os.environ))
-    interop.run([*compiler.split(), *flags, name + ".o", "-o", target, "-L", libraries, "-L", os.path.dirname(libddp), "-ltorch", "-ltorch_cpu", "-lc10",
-                 "-lddp", "-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{libraries}:{os.path.dirname(libddp)}"], dict(os.environ))
+    interop.run([*compiler.split(), *flags, name + ".o", "-o", target, "-L", libraries, "-L", os.path.dirname(libddp), "-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu",
+                 "-lc10", "-lddp", "-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{libraries}:{os.path.dirname(libddp)}"], dict(os.environ))
     interop.DEADLINE_S = 300
 
 

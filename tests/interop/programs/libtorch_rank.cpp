@@ -106,7 +106,7 @@ static std::string bits_of(float x)
 
 static void write_bytes(std::ofstream &file, const Tensor &tensor)
 {
-    const Tensor t = tensor.detach().contiguous();
+    const Tensor t = tensor.detach().cpu().contiguous();
     file.write(static_cast<const char *>(t.data_ptr()), std::streamsize(t.nbytes()));
 }
 
@@ -143,7 +143,7 @@ struct Training {
     Tensor images, labels;
     Net &net;
     optim::Optimizer &optimizer;
-    long n_done = 0; // this process's own steps
+    at::Device device = at::kCPU;
 
     bool dies(const ddp::Group &world, const char *where) const
     {
@@ -163,18 +163,27 @@ struct Training {
         raise(SIGKILL);
     }
 
+    void move(const ddp::Group &world)
+    {
+        device = world.device();
+        if (device.is_cpu())
+            throw std::runtime_error("the job has no GPU");
+        net->to(device);
+    }
+
     // One step; false at the end of the epoch.
     bool step(const ddp::Group &world, ddp::DistributedDataParallel<NetImpl> &model,
               ddp::DistributedSampler &sampler)
     {
         const long n_passes = arguments.get("accumulate", 1), aux = arguments.get("aux", 2);
-        Tensor total = torch::zeros({});
+        Tensor total = torch::zeros({}, device);
         optimizer.zero_grad();
         for (long pass = 0; pass < n_passes; pass++) {
             const Tensor index = sampler.next(size_t(arguments.get("batch", 16)));
             if (index.numel() == 0)
                 return false;
-            const Tensor x = images.index_select(0, index), y = labels.index_select(0, index);
+            const Tensor x = images.index_select(0, index).to(device),
+                         y = labels.index_select(0, index).to(device);
             const bool with_aux = aux == 2 || (aux == 1 && world.rank() % 2 == 1);
             Tensor loss = torch::nll_loss(model(x, with_aux), y) / double(n_passes);
             total += loss.detach();
@@ -205,6 +214,8 @@ struct Training {
         bool recovers = world.generation() > 0;
         if (recovers)
             note(world, "called");
+        if (arguments.get("gpu", 0) != 0)
+            move(world);
         ddp::DistributedDataParallel model(world, net, optimizer, options);
         if (recovers)
             note(world, "model");
