@@ -217,7 +217,7 @@ struct job_spec {
     int n_program_words;   /* argv up to here is the program, the rest are its arguments */
     bool is_python;        /* path is a Python that we chose, argv has what it runs */
     enum warm_choice warm; /* may ranks be forked from a parent that has imported what they need? */
-    bool has_templates;    /* an argument holds a '$', or braces that are filled in */
+    bool has_templates;    /* ranks have other arguments: see rank_argv.h */
     enum template_rule templates;
     bool fills_braces;    /* {rank} and the like are filled in: what `templates` comes to */
     struct mpmd *more;    /* owned; the programs of other ranks; NULL: all have this */

@@ -168,7 +168,7 @@ static int settle(char **path, char *const *first, char *program, char *const *w
     spec->fills_braces =
         spec->templates == TEMPLATES_YES || (spec->templates == TEMPLATES_AUTO && is_executed);
     for (char **word = argv + 1; argv[0] != NULL && *word != NULL; word++)
-        if (strchr(*word, '$') != NULL ||
+        if (rank_argv_has_dollar(*word, spec->as_torchrun) ||
             (spec->fills_braces && rank_argv_template(*word) != N_TEMPLATES))
             spec->has_templates = true;
     spec->path = co_take(path);

@@ -112,6 +112,14 @@ static bool is_escape(const char *at, bool as_torchrun)
     return at[0] == '$' && at[1] == '$' && (as_torchrun || match_local_rank(at + 1) > 0);
 }
 
+bool rank_argv_has_dollar(const char *word, bool as_torchrun)
+{
+    const char *at = strchr(word, '$');
+    while (at != NULL && match_local_rank(at) == 0 && !is_escape(at, as_torchrun))
+        at = strchr(at + 1, '$');
+    return at != NULL;
+}
+
 /* Fill in what a '$' stands for. `to` NULL: only measure. returns the word's length */
 static size_t fill_dollars(const char *word, const char *local_rank, bool as_torchrun, char *to)
 {

@@ -36,6 +36,9 @@ enum rank_template {
 /* Is the whole word a template? returns which; N_TEMPLATES: no */
 enum rank_template rank_argv_template(const char *word);
 
+/* Does a '$' in the word stand for the local rank, or is one dropped? */
+bool rank_argv_has_dollar(const char *word, bool as_torchrun);
+
 /* The variable of the environment with the same value. Of TEMPLATE_MASTER_IP it is MASTER_ADDR,
  * which may be a name there. */
 const char *rank_argv_variable(enum rank_template which);

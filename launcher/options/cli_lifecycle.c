@@ -98,7 +98,8 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
 
 int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
-    const char *what = spec->has_templates ? "arguments that contain the rank (use --templates no)"
+    const char *what = spec->has_templates ? "arguments that are filled in for each rank: "
+                                             "$local_rank, or {rank} without --templates no"
                        : spec->local_rank_arg != NULL ? "--local-rank-arg"
                        : spec->wrap != NULL           ? "--wrap for some ranks only"
                        : spec->virtual_local_rank     ? "--virtual-local-rank"

@@ -173,8 +173,17 @@ class Options(unittest.TestCase):
                 code, _, err = run(*words, RANK)
                 self.assertEqual(code, 2, err)
                 self.assertIn("--standby", err)
-        code, _, err = run("--standby", "1", "--max-restarts", "1", RANK, "say", "{rank}")
-        self.assertEqual(code, 2, err)
+        for word in "{rank}", "a$local_rank", "$${local_rank}":
+            with self.subTest(word):
+                code, _, err = run("--standby", "1", "--max-restarts", "1", RANK, "say", word)
+                self.assertEqual(code, 2, err)
+                self.assertIn("--standby cannot be used together with arguments that are filled in for each rank", err)
+
+    def test_words_that_are_the_same_for_all_ranks_are_accepted(self):
+        for words in ["test $RANK = 0"], ["test $1 = {rank}", "sh", "{rank}", "$$"]:
+            with self.subTest(words):
+                code, _, err = run("--standby", "1", "--max-restarts", "1", "--templates", "no", "-n", "1", "sh", "-c", *words)
+                self.assertEqual(code, 0, err)
 
     def test_programs_without_libddp_get_no_standby(self):
         with Job("-n", "2", "--max-restarts", "1", "--standby", "1", RANK, "tell", "up", "wait") as job:

@@ -96,9 +96,14 @@ START_TEST(each_form_of_a_dollar_works_as_in_torchrun)
         spec.as_torchrun = true;
         snprintf(expected, sizeof expected, "p|%s|end", cases[i].expected);
         ck_assert_str_eq(MAKE(12, 1, "p", cases[i].word, "end"), expected);
+        ck_assert_int_eq(rank_argv_has_dollar(cases[i].word, true),
+                         strcmp(cases[i].word, cases[i].expected) != 0);
         spec.as_torchrun = false;
-        snprintf(expected, sizeof expected, "p|%s|end", cases[i].ours ?: cases[i].expected);
+        const char *ours = cases[i].ours ?: cases[i].expected;
+        snprintf(expected, sizeof expected, "p|%s|end", ours);
         ck_assert_str_eq(MAKE(12, 1, "p", cases[i].word, "end"), expected);
+        ck_assert_int_eq(rank_argv_has_dollar(cases[i].word, false),
+                         strcmp(cases[i].word, ours) != 0);
     }
 }
 END_TEST
