@@ -13,8 +13,8 @@
  *     rank -> broker   STEP   local_rank        a step of training is complete; no answer
  *     rank -> broker   LOST   local_rank        a call failed since a peer was lost; no answer
  *     rank -> broker   WAIT   local_rank, text  a path to another node does not work; no answer
- *     broker -> rank   TAKE   local_rank, place.rank   to a standby: the place that it takes; the
- *                                                      standby sends nothing before it
+ *     broker -> rank   TAKE   local_rank, place.rank, text   to a standby: the place that it takes;
+ *                                                      the standby sends nothing before it
  *     broker -> rank   REFUSED code + text                             and the socket is closed
  *
  * Each message has the generation that it is about. A rank whose generation broke sends HELLO
@@ -82,7 +82,8 @@ struct node_message {
     uint32_t flags;      /* enum node_flag */
     struct node_place place;         /* CONTROL: with NODE_PLACED */
     char text[NODE_SOCKET_TEXT_MAX]; /* ended by NUL. REFUSED: why; CONTROL: with NODE_PLACED, the
-                                        store's host; WAIT: for what */
+                                        store's host; WAIT: for what; TAKE: the rank's
+                                        TORCHELASTIC_ERROR_FILE, "" if it is longer */
 };
 
 /* Send a message, with fd unless it is -1 (the caller keeps its own copy).

@@ -45,6 +45,9 @@
 #define DDP_ENV_MASTER_HOST                                                                        \
     "DDP_MASTER_HOST" /* with --store-relay, where MASTER_ADDR is this node's relay: the node with
                          the store and rank 0 */
+#define DDP_ENV_NODE_DIR                                                                           \
+    "DDP_NODE_DIR" /* a directory of the job on this node, the same for all generations; removed
+                      when the job ends here. ddp_torch has files there that outlive a rank */
 #define DDP_ENV_WARM                                                                               \
     "DDP_WARM" /* with --warm, for the bootstrap, which removes it: no script sees it */
 #define DDP_ENV_WORKER_SERVER                                                                      \

@@ -4,14 +4,17 @@
 #include "launcher/generation/node_memory.h"
 #include "launcher/generation/progress_pipes.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/stdio/rank_io.h"
 
 #include "common/clock.h"
 #include "common/error.h"
 #include "segments/node_socket.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LOOK_MS = 20,         /* until the first step is completed, and for new ones */
@@ -109,7 +112,8 @@ static int find_waiting(const struct node_standby *w)
 
 static int tell_place(const struct node_standby *w, int fd, int rank)
 {
-    const struct node_message take = {
+    char path[PATH_MAX];
+    struct node_message take = {
         .magic = NODE_SOCKET_MAGIC,
         .version = NODE_SOCKET_VERSION,
         .type = NODE_TAKE,
@@ -118,6 +122,9 @@ static int tell_place(const struct node_standby *w, int fd, int rank)
         .generation = supervisor_generation(w->n->supervisor),
         .place.rank = (uint32_t)(w->n->start->first_rank + rank),
     };
+    rank_io_error_file(w->n->io, w->n->runtime_dir, rank, path, sizeof path);
+    if (strlen(path) < sizeof take.text) /* without it, only the text of an exception is lost */
+        strcpy(take.text, path);
     return node_message_send(fd, &take, -1);
 }
 

@@ -231,10 +231,10 @@ static int restart_rank(struct node *n, int rank)
 {
     char path[PATH_MAX];
     int n_asked;
-    if (node_standby_take(&n->view, rank))
-        return 0;
     if (n->io.log_dir == NULL) /* what the dead one has written there is not the new one's */
         unlink(runtime_dir_error_file(n->runtime_dir, rank, path, sizeof path));
+    if (node_standby_take(&n->view, rank))
+        return 0;
     return start_ranks(&n->start, rank, 1, &n_asked);
 }
 

@@ -131,6 +131,7 @@ static int ask_spawner(const struct start *s, int first, const struct new_rank *
 static int make_env(struct start *s)
 {
     struct generation_place place = s->place;
+    place.node_dir = s->runtime_dir;
     if (place.world_size < place.local_world_size)
         place.world_size = place.local_world_size;
     return worker_env_create(s->spec, &place, s->environment, &s->env, NULL);
@@ -221,7 +222,7 @@ int start_standby(struct start *s, int number, uint64_t bytes, struct standby_en
     *ret = standby_ends_none;
     int rc = 0;
     if (s->env == NULL)
-        rc = worker_env_create(s->spec, &s->place, environ, &s->env, NULL);
+        rc = make_env(s);
     if (rc == 0)
         rc = worker_env_make_standby(s->env, bytes, &env, NULL);
     if (rc == 0)

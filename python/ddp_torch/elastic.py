@@ -211,9 +211,10 @@ class Job:
         """Describe the generation in the environment. libddp expects there what ddprun wrote, so leave() puts that back.
 
         What ddprun wrote is what C sees: a standby has no place yet when Python reads its environment."""
-        local = library.getenv("LOCAL_RANK")
-        if local:
-            os.environ["LOCAL_RANK"] = local
+        for name in "LOCAL_RANK", "TORCHELASTIC_ERROR_FILE":
+            value = library.getenv(name)
+            if value:
+                os.environ[name] = value
         self.environment = {name: library.getenv(name) for name in PLACE}
         numbers = {"RANK": library.rank, "WORLD_SIZE": library.world_size, "LOCAL_WORLD_SIZE": library.local_world_size,
                    "GROUP_RANK": library.node_rank, "GROUP_WORLD_SIZE": library.n_nodes}
@@ -243,7 +244,7 @@ class Job:
         state._go_back()
         state._begin(generation, rank, size)
         if state._random is None:
-            state.__dict__["_random"] = Generators(os.path.dirname(library.getenv("TORCHELASTIC_ERROR_FILE") or ""), os.environ.get("LOCAL_RANK"))
+            state.__dict__["_random"] = Generators(os.environ.get("DDP_NODE_DIR"), os.environ.get("LOCAL_RANK"))
         state.__dict__["_on_step"] = functools.partial(library.step_done, world)
         state.__dict__["_barrier"] = lambda: kept.check("the step of a sharded model", library.barrier(world))
         most, least = max(one.done for one in found), min(one.done for one in found)

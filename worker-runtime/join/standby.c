@@ -37,11 +37,14 @@ static int hear_place(int fd, struct co_error *err)
         return co_fail(err, -ECANCELED, "the job ended, and this standby process was not needed");
     if (rc < 0)
         return rc;
-    if (m.type != NODE_TAKE || m.local_rank >= m.n_local || m.place.rank > INT_MAX)
+    if (m.type != NODE_TAKE || m.local_rank >= m.n_local || m.place.rank > INT_MAX ||
+        (m.text[0] != '\0' && m.text[0] != '/'))
         return co_fail(err, -ENOEXEC, "unexpected message from ddprun to a standby process");
     env_set_number(DDP_ENV_RANK, m.place.rank);
     env_set_number(DDP_ENV_ROLE_RANK, m.place.rank);
     env_set_number(DDP_ENV_LOCAL_RANK, m.local_rank);
+    if (m.text[0] != '\0')
+        setenv(DDP_ENV_ERROR_FILE, m.text, 1);
     unsetenv(DDP_ENV_STANDBY);
     return 0;
 }

@@ -6,8 +6,8 @@
 struct co_error;
 
 /* If this process is one: make its memory ready, wait until ddprun sends whose place it takes, and
- * put RANK, LOCAL_RANK and ROLE_RANK into the environment, as if it had been started as that rank.
- * Waits as long as the job lasts; a signal that ends processes ends it.
+ * put RANK, LOCAL_RANK, ROLE_RANK and TORCHELASTIC_ERROR_FILE into the environment, as if it had
+ * been started as that rank. Waits as long as the job lasts; a signal that ends processes ends it.
  *
  * returns   0, also of a process that is a rank; -ECANCELED the job is over and did not need it;
  *           -ENOEXEC the environment, or ddprun's message, is invalid; -ENOMEM, -errno */

@@ -32,7 +32,7 @@ class Run:
             command += ["--kill", kill]
         print("+", *command, flush=True)
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
-        self.err, self.happened = done.stderr, sorted(os.listdir(marks))
+        self.err, self.happened = done.stderr, sorted(m for m in os.listdir(marks) if not m.startswith("ready-"))
         check(done.returncode == expect, f"exit status {done.returncode}, not {expect}:\n{done.stdout}\n{done.stderr}")
         self.results = collections.defaultdict(set)  # step -> {(parameters, learning rate)}
         self.pids = set()
@@ -83,6 +83,9 @@ def replaced_with_the_same_bits():
     found = Run(ddprun(3), backend="ddp", kills=ALL_KILLS)
     found.check_steps()
     found.check_kills(ALL_KILLS, 3)
+    check(found.results == expected.results, f"{found.results}\nnot\n{expected.results}")
+    # a log directory has another directory for each generation
+    found = Run(ddprun(3, "--log-dir", os.path.join(FOLDER, "logs")), backend="ddp", kills=ALL_KILLS[:2])
     check(found.results == expected.results, f"{found.results}\nnot\n{expected.results}")
 
 
@@ -153,11 +156,14 @@ def a_rank_that_torch_keeps_ends_itself():
 
 
 def a_standby_takes_over():
-    """And survives the next death."""
+    """With the generators of its predecessor; and survives the next death."""
     kills = ["20:backward:1", "30:forward:0"]
-    found = Run([DDPRUN, "-n", "3", "--max-restarts", "50", "--standby", "1"], kills=kills, options=["--ms", "50"])
-    found.check_steps()
-    found.check_kills(kills, 3)
+    expected = Run(ddprun(3), backend="ddp")
+    for backend in "gloo", "ddp":
+        found = Run([DDPRUN, "-n", "3", "--max-restarts", "50", "--standby", "1"], backend=backend, kills=kills, options=["--standby-of", "3"])
+        found.check_steps()
+        found.check_kills(kills, 3)
+    check(found.results == expected.results, f"{found.results}\nnot\n{expected.results}")
 
 
 def other_launchers():

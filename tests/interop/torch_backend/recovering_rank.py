@@ -36,8 +36,8 @@ class Numbers(Dataset):
 
 
 class Plan:
-    def __init__(self, words, marks):
-        self.marks = marks
+    def __init__(self, words, marks, n_ranks):
+        self.marks, self.n_ranks = marks, n_ranks
         self.kills = []
         for word in words:
             step, place, ranks = word.split(":")
@@ -55,6 +55,7 @@ class Plan:
                     torch.futures.Future().wait()
                 # a death could keep the others from their place: those that die here too, and those that get stuck in this step
                 self.await_marks(lambda t, w: t == step and w in (place, "stuck"))
+                self.await_standby()
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def mark(self, step, place, rank):
@@ -68,6 +69,21 @@ class Plan:
             time.sleep(0.001)
 
 
+    def note_ready(self):
+        """A process has begun. It may be a standby."""
+        os.close(os.open(os.path.join(self.marks, f"ready-{os.getpid()}"), os.O_CREAT))
+
+    def await_standby(self):
+        """Until a standby has begun, if this job has one: its predecessors and the dead ranks had begun too."""
+        deadline = time.monotonic() + 120
+        while self.n_ranks > 0 and time.monotonic() < deadline:
+            marks = os.listdir(self.marks)
+            n_ready = sum(m.startswith("ready-") for m in marks)
+            if n_ready >= self.n_ranks + len(marks) - n_ready:  # this death has its mark already
+                return
+            time.sleep(0.01)
+
+
 def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
@@ -75,6 +91,7 @@ def parse():
     parser.add_argument("--ms", type=float, default=0)
     parser.add_argument("--kill", action="append", default=[])
     parser.add_argument("--marks", default=".")
+    parser.add_argument("--standby-of", type=int, default=0, help="kills wait for a standby; this is the number of ranks")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--width", type=int, default=64)
@@ -88,7 +105,7 @@ class Trainer:
     def __init__(self, args):
         torch.manual_seed(1)
         torch.set_num_threads(1)
-        self.args, self.plan = args, Plan(args.kill, args.marks)
+        self.args, self.plan = args, Plan(args.kill, args.marks, args.standby_of)
         self.model = torch.nn.Sequential(torch.nn.Linear(8, args.width), torch.nn.Tanh(), torch.nn.Dropout(0.1),
                                          torch.nn.Linear(args.width, 1))
         optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
@@ -154,6 +171,7 @@ class Trainer:
 def main():
     args = parse()
     trainer = Trainer(args)
+    trainer.plan.note_ready()
     elastic.run(trainer.train, trainer.state, backend=args.backend)
 
 

@@ -38,9 +38,10 @@ print(getattr(sys.modules.get("sitecustomize"), "__file__", None))
     "the_environment": ([], [], """
 import os
 import subprocess
-VARYING = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TEST_", "XDG_RUNTIME_DIR", "_=", "DDP_NODE_FD")
+VARYING = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TEST_", "XDG_RUNTIME_DIR", "_=", "DDP_NODE_FD", "DDP_NODE_DIR")
+NAMED = "TORCHELASTIC_ERROR_FILE", "DDP_NODE_DIR"
 def show(items):
-    print(sorted(f"{k}={v}" for k, v in items if not f"{k}=".startswith(VARYING)))
+    print(sorted(k if k in NAMED else f"{k}={v}" for k, v in items if k in NAMED or not f"{k}=".startswith(VARYING)))
 show(os.environ.items())
 show(line.split("=", 1) for line in subprocess.run(["env"], capture_output=True, text=True).stdout.splitlines() if "=" in line)
 print(type(os.environ._data), os.getenv("DDP_WARM"), len(os.environb) == len(os.environ))

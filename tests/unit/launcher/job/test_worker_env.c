@@ -169,6 +169,15 @@ START_TEST(the_descriptor_of_an_outer_ddprun_is_not_passed_on)
 }
 END_TEST
 
+START_TEST(files_may_outlive_a_rank)
+{
+    ck_assert_int_eq(count(MAKE("DDP_NODE_DIR=/outer"), "DDP_NODE_DIR"), 0);
+    place.node_dir = "/run/job";
+    ck_assert_int_eq(count(MAKE("DDP_NODE_DIR=/outer"), "DDP_NODE_DIR="), 1);
+    ck_assert_int_eq(count(MAKE("A=b"), "DDP_NODE_DIR=/run/job\n"), 1);
+}
+END_TEST
+
 START_TEST(nccls_ras_has_an_address_on_request)
 {
     ck_assert_int_eq(count(MAKE("A=b"), "NCCL_RAS_ADDR"), 0);
@@ -474,6 +483,7 @@ START_TEST(a_standby_has_no_number_and_knows_that_it_waits)
     struct worker_env *e;
     char **env, text[4096] = "\n";
     place.node_fd = 3;
+    place.node_dir = "/run/job";
     ck_assert_int_eq(worker_env_create(&spec, &place, parent, &e, NULL), 0);
     ck_assert_int_eq(worker_env_make_standby(e, 12345, &env, NULL), 0);
     for (char **v = env; *v != NULL; v++) {
@@ -483,6 +493,7 @@ START_TEST(a_standby_has_no_number_and_knows_that_it_waits)
     ck_assert_ptr_nonnull(strstr(text, "\nA=b\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nDDP_STANDBY=12345\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nDDP_NODE_FD=3\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\nDDP_NODE_DIR=/run/job\n"));
     ck_assert_ptr_nonnull(strstr(text, "\nLOCAL_WORLD_SIZE="));
     static const char *const own[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "TORCHELASTIC_ERROR_FILE"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
@@ -524,6 +535,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, large_environments_are_copied_completely);
     tcase_add_test(c, ranks_share_all_but_their_own_variables);
     tcase_add_test(c, the_manual_page_has_the_variables_of_the_header_and_no_others);
+    tcase_add_test(c, files_may_outlive_a_rank);
     tcase_add_test(c, a_standby_has_no_number_and_knows_that_it_waits);
     suite_add_tcase(suite, c);
     return suite;

@@ -14,7 +14,8 @@ static const struct node_message take = {.magic = NODE_SOCKET_MAGIC,
                                          .type = NODE_TAKE,
                                          .local_rank = 2,
                                          .n_local = 4,
-                                         .place.rank = 6};
+                                         .place.rank = 6,
+                                         .text = "/run/job/2.json"};
 
 /* The environment of a standby, and its socket. */
 static void set_up(void)
@@ -30,6 +31,7 @@ static void set_up(void)
     setenv("DDP_SEGMENT_BYTES", "64M", 1);
     unsetenv("RANK");
     unsetenv("LOCAL_RANK");
+    unsetenv("TORCHELASTIC_ERROR_FILE");
 }
 
 static int wait_now(void)
@@ -53,8 +55,20 @@ START_TEST(a_standby_becomes_the_rank_of_its_place)
     ck_assert_str_eq(getenv("RANK"), "6");
     ck_assert_str_eq(getenv("ROLE_RANK"), "6");
     ck_assert_str_eq(getenv("LOCAL_RANK"), "2");
+    ck_assert_str_eq(getenv("TORCHELASTIC_ERROR_FILE"), "/run/job/2.json");
     ck_assert_ptr_null(getenv("DDP_STANDBY")); /* nor does a child of it wait */
     ck_assert_int_eq(wait_now(), 0);
+}
+END_TEST
+
+START_TEST(an_error_file_is_not_necessary)
+{
+    struct node_message m = take;
+    memset(m.text, 0, sizeof m.text);
+    ck_assert_int_eq(node_message_send(mine, &m, -1), 0);
+    ck_assert_int_eq(wait_now(), 0);
+    ck_assert_str_eq(getenv("LOCAL_RANK"), "2");
+    ck_assert_ptr_null(getenv("TORCHELASTIC_ERROR_FILE"));
 }
 END_TEST
 
@@ -80,9 +94,18 @@ START_TEST(an_invalid_place_is_refused)
     m.place.rank = UINT32_MAX;
     ck_assert_int_eq(node_message_send(mine, &m, -1), 0);
     ck_assert_int_eq(wait_now(), -ENOEXEC);
+    m = take;
+    m.text[0] = 'r'; /* a path that depends on the directory of the process */
+    ck_assert_int_eq(node_message_send(mine, &m, -1), 0);
+    ck_assert_int_eq(wait_now(), -ENOEXEC);
+    m = take;
+    memset(m.text, '/', sizeof m.text); /* it has no end */
+    ck_assert_int_eq(node_message_send(mine, &m, -1), 0);
+    ck_assert_int_eq(wait_now(), -EPROTO);
     ck_assert_int_eq(send(mine, "?", 1, 0), 1);
     ck_assert_int_eq(wait_now(), -EPROTO);
     ck_assert_ptr_null(getenv("RANK"));
+    ck_assert_ptr_null(getenv("TORCHELASTIC_ERROR_FILE"));
 }
 END_TEST
 
@@ -118,6 +141,7 @@ TEST_SUITE(standby)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_rank_does_not_wait);
     tcase_add_test(tc, a_standby_becomes_the_rank_of_its_place);
+    tcase_add_test(tc, an_error_file_is_not_necessary);
     tcase_add_test(tc, the_end_of_the_job_ends_the_wait);
     tcase_add_test(tc, an_invalid_place_is_refused);
     tcase_add_test(tc, an_invalid_environment_is_refused);
