@@ -1,4 +1,5 @@
-"""What each step saves comes back as it was: the random number generators, also from the file of a process that died, and buffers.
+"""What each step saves comes back as it was: the random number generators, also from the file of a process that died, and buffers. And a
+step does not begin before the GPU has its gradients; a mock is the GPU.
 
 usage: ddp_torch_saves.py DIRECTORY
 
@@ -7,10 +8,15 @@ Runs with the Python whose torch is tested. $SEED chooses the order of draws; it
 import os
 import random
 import sys
+import types
+
+from unittest import mock
 
 import torch
 
-from ddp_torch import kept, randomness
+from torch.distributed import DistBackendError
+
+from ddp_torch import elastic, kept, randomness
 from ddp_torch.randomness import Generators
 
 N_DRAWS = 300
@@ -139,9 +145,36 @@ def buffers():
     check(all(map(torch.equal, before, model.buffers())), "other buffers")
 
 
+def gradients_are_awaited():
+    """A collective of a GPU returns before it is complete. If the generation ends meanwhile, the gradients may be anything."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    state = elastic.State(model=model, optimizer=optimizer)
+    found = []  # the parameters when they were awaited
+    ends = False  # the generation, while the rank waits
+    state.__dict__["_is_over"] = lambda: ends and len(found) == 2
+    stream = types.SimpleNamespace(synchronize=lambda: found.append(model.weight.detach().clone()))
+    before = model.weight.detach().clone()
+    with mock.patch("torch.cuda.is_initialized", lambda: True), mock.patch("torch.cuda.current_stream", lambda: stream):
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+        after = model.weight.detach().clone()
+        check(state.step == 1 and len(found) == 1 and torch.equal(found[0], before) and not torch.equal(after, before), f"{state.step} {found} {after}")
+        ends = True
+        try:
+            optimizer.step()
+            check(False, "a step with gradients of a generation that has ended")
+        except DistBackendError:
+            pass
+    check(state.step == 1 and len(found) == 2 and torch.equal(model.weight, after) and not state._is_torn, f"{state.step} {found} {model.weight}")
+    optimizer.step()  # without a GPU
+    check(state.step == 2 and len(found) == 2, f"{state.step} {found}")
+
+
 if __name__ == "__main__":
     before_numpy_is_used(sys.argv[1])
     for case in restored, read_only_if_changed, last_two_steps_are_there, damaged_files:
         case(sys.argv[1])
     buffers()
+    gradients_are_awaited()
     print(f"torch {torch.__version__}: all comes back")
