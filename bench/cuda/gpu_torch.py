@@ -1,4 +1,4 @@
-"""Sections of bench/gpu with PyTorch and libtorch: in-place recovery over NCCL, what NCCL's RAS says of a hang, and ddp/torch.hpp."""
+"""Sections of bench/gpu with PyTorch and libtorch: in-place recovery over NCCL, what NCCL's RAS reports about a hang, and ddp/torch.hpp."""
 import array
 import glob
 import math
@@ -170,7 +170,7 @@ def watchdog(runner):
     """ddp_torch.elastic with other settings of torch's watchdog of NCCL"""
     torch = Torch(runner)
     rows = Rows(runner, torch)
-    for name, env in ("without a watchdog", NO_WATCHDOG), ("TORCH_NCCL_ASYNC_ERROR_HANDLING=0 alone", KEEP_PROCESS):
+    for name, env in ("without a watchdog", NO_WATCHDOG), ("TORCH_NCCL_ASYNC_ERROR_HANDLING=0 alone", KEEP_PROCESS), ("no variable", {}):
         rows.run(name, torch.backend, options=SHRINK, env=env, limit_s=40)
     return rows.text(NO_WATCHDOG)
 
@@ -233,7 +233,7 @@ def until_lags(runner, command, limit_s):
 
 
 def ras(runner):
-    """A torch script hangs: what ddprun, ddpctl and NCCL's RAS say"""
+    """A torch script hangs: what ddprun, ddpctl and NCCL's RAS report"""
     torch = Torch(runner)
     script = [torch.python, os.path.join(results.HERE, "programs", "torch_hang.py"), torch.backend]
     ddprun, ddpctl = runner.program("launcher", "ddprun"), runner.program("ctl", "ddpctl")
@@ -249,7 +249,7 @@ def ras(runner):
         stack = runner.call([ddpctl, "stack", "all", pid], 60)
         texts.append(f"$ ddpctl stack all\n{stack.out + stack.said}")
         job.job.send_signal(signal.SIGTERM)
-    timeout_s = max(5, math.ceil(1.5 * silence))  # the start of torch is silent, too
+    timeout_s = max(5, math.ceil(1.5 * silence))  # the start of torch is also silent
     # if the address that ddprun chooses does not do, at least one that is given
     address = {"NCCL_RAS_ADDR": "127.0.0.1:28128"} if torch.has_gpu and " lags" not in texts[0] else {}
     done = runner.job(*script, n=N, limit_s=90, options=("--hang-timeout", f"{timeout_s}s", "--shutdown-timeout", "3s"), env={**torch.env, **address})

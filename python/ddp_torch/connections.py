@@ -165,7 +165,7 @@ def recorded():
 
 
 def abort_nccl():
-    """By any thread. Not tested: it needs GPUs."""
+    """By any thread. Only bench/gpu, section elastic, gets to its end: it needs a GPU."""
     nccl = getattr(dist, "ProcessGroupNCCL", None)
     if nccl is None or not torch.cuda.is_available():
         return
