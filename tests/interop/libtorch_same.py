@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """ddp/torch.hpp: a libtorch program compared with Python's DistributedDataParallel over gloo, and with itself after deaths.
 
-usage: libtorch_same.py --program DDPRUN --libddp LIBRARY --torch VERSION [--kills N] [--seed N] [--sanitize address|thread] [TEST...]
+usage: libtorch_same.py --program DDPRUN --libddp LIBRARY --torch VERSION [--kills N] [--seed N] [--sanitize KINDS] [TEST...]
 
 Builds tests/interop/programs/libtorch_rank.cpp, which contains the examples, once, with the libtorch that is in the Python of that version, and
-runs it. --kills: as many deaths of ranks, drawn at random, in the test `deaths` (6). --sanitize: the program is built with that sanitizer; give a
-LIBRARY that is as well. libtorch itself is not.
+runs it. --kills: as many deaths of ranks, drawn at random, in the test `deaths` (6). --sanitize: the program is built with these
+sanitizers (address,undefined, or thread); give a LIBRARY that is as well. libtorch itself is not.
 Exit status 77, with the reason as the last line, if that PyTorch or a C++ compiler is not here.
 """
 import argparse
@@ -33,10 +33,9 @@ SAME = [
 WAYS = {"replace": [], "standby": ["--standby", "1"], "shrink": ["--on-failure", "shrink"]}
 MARKS = ["called", "model", "step"]  # libtorch_rank's: the function is called again, has made its model, has completed a step
 
-# What a sanitizer needs to ignore: libtorch is not built with it, and keeps memory until the process ends.
-SANITIZERS = {"address": {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1", "LSAN_OPTIONS": "print_suppressions=0:suppressions={folder}/leaks"},
+SANITIZERS = {"address,undefined": {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:strict_string_checks=1",
+                                    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"},
               "thread": {"TSAN_OPTIONS": "halt_on_error=1:ignore_noninstrumented_modules=1"}}
-LEAKS = "leak:libtorch\nleak:libc10\n"
 
 
 def torch_directory(python, env):
@@ -69,10 +68,7 @@ class Tests:
         self.n_runs = 0
         # gcc 12's runtimes fail if the kernel randomizes mappings over more than 28 bits
         self.around = ["setarch", "-R"] if arguments.sanitize else []
-        if arguments.sanitize:
-            with open(os.path.join(folder, "leaks"), "w") as file:
-                file.write(LEAKS)
-            self.env.update({name: value.format(folder=folder) for name, value in SANITIZERS[arguments.sanitize].items()})
+        self.env.update(SANITIZERS.get(arguments.sanitize, {}))
 
     def run(self, n, words, *options, expect=(0,)):
         return interop.run([*self.around, self.ddprun, "-n", str(n), *options, self.rank_program, *words], self.env, expect)
