@@ -118,11 +118,16 @@ enum cost_algo cost_choose(unsigned n, size_t bytes, const struct cost_network *
     enum cost_algo best = COST_PARTS;
     if (n < 2 || n > COST_NODES_MOST || bytes > COST_BYTES_MOST)
         return COST_PARTS;
+    uint64_t least = cost_of(COST_PARTS, n, bytes, net);
     for (int i = COST_PASSING; i >= COST_WHOLE; i--) {
         const enum cost_algo algo = (enum cost_algo)i;
-        if (cost_fits_memory(algo, n, bytes) &&
-            cost_of(algo, n, bytes, net) <= cost_of(best, n, bytes, net))
+        if (!cost_fits_memory(algo, n, bytes))
+            continue;
+        const uint64_t cost = cost_of(algo, n, bytes, net);
+        if (cost <= least) {
             best = algo;
+            least = cost;
+        }
     }
     return best;
 }
