@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import results
-from gpu_runner import Failed, OutOfTime, end_process, read_events
+from gpu_runner import Failed, NoTorch, OutOfTime, end_process, probe_torch, read_events
 
 STEPS = 12
 N = 3
@@ -169,11 +169,11 @@ def teardown(runner):
 def torch(runner):
     """PyTorch with NCCL under ddprun: a rank is killed, and the job restarts"""
     script = os.path.join(results.HERE, "programs", "torch_nccl.py")
-    probe = runner.call([runner.args.python, "-c", "import torch; print(torch.__version__, torch.cuda.is_available())"], 120)
-    if probe.status != 0:
-        return f"Not run: {runner.args.python} cannot import PyTorch: {(probe.said.strip().splitlines() or ['no reason'])[-1]}"
-    version, has_gpu = probe.out.split()
-    backend = "nccl" if has_gpu == "True" else "gloo"
+    try:
+        version, has_gpu, _ = probe_torch(runner)
+    except NoTorch as error:
+        return f"Not run: {error}"
+    backend = "nccl" if has_gpu else "gloo"
     rows = []
     for options, kills in ([], 0), (["--max-restarts", "1"], 1):
         done = runner.job(runner.args.python, script, "--backend", backend, *(["--kill"] if kills else []), n=2, limit_s=150,

@@ -27,6 +27,10 @@ class Failed(Exception):
     """A section did not complete; the text is the reason."""
 
 
+class NoTorch(Failed):
+    """The Python has no PyTorch."""
+
+
 class OutOfTime(Failed):
     """The part's time was over before it."""
 
@@ -214,3 +218,13 @@ def nccl_version(runner):
         return "unknown"
     found = re.search(r"NCCL version ([\w.+-]+)", done.said + done.out)
     return found[1] if found else "unknown"
+
+
+def probe_torch(runner, env=None):
+    """PyTorch's version, whether it sees a GPU, and its directory."""
+    python = runner.args.python
+    done = runner.call([python, "-c", "import torch; print(torch.__version__, torch.cuda.is_available(), torch.__path__[0])"], 120, env)
+    if done.status != 0:
+        raise NoTorch(f"{python} cannot import PyTorch: {(done.said.strip().splitlines() or ['no reason'])[-1]}")
+    version, has_gpu, folder = done.out.strip().split(maxsplit=2)
+    return version, has_gpu == "True", folder

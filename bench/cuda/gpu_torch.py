@@ -11,7 +11,7 @@ import tempfile
 import time
 
 import results
-from gpu_runner import Failed, end_process, read_events
+from gpu_runner import Failed, end_process, probe_torch, read_events
 
 N = 3
 STEPS = 30  # of programs/torch_elastic.py
@@ -30,17 +30,11 @@ class Torch:
 
     def __init__(self, runner):
         self.python = runner.args.python
-        code = "import torch; print(torch.__version__, torch.cuda.is_available(), torch.__path__[0])"
         # its libraries find CUDA and NCCL themselves: those that the other programs load may be older
         paths = [os.path.join(results.ROOT, "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.env = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""), "PYTHONPATH": ":".join(paths),
                     "DDP_LIBRARY": runner.program("worker-runtime", "libddp.so.0"), "OMP_NUM_THREADS": "1"}
-        probe = runner.call([self.python, "-c", code], 120, self.env)
-        if probe.status != 0:
-            raise Failed(f"{self.python} cannot import PyTorch: {probe.said.strip()[-TAIL:]}")
-        self.version, has_gpu, self.folder = probe.out.split(maxsplit=2)
-        self.folder = self.folder.strip()
-        self.has_gpu = has_gpu == "True"
+        self.version, self.has_gpu, self.folder = probe_torch(runner, self.env)
         self.backend = "nccl" if self.has_gpu else "gloo"
 
     def libraries(self):
@@ -72,10 +66,7 @@ class Elastic:
         script = os.path.join(results.HERE, "programs", "torch_elastic.py")
         command = [torch.python, script, "--backend", backend, "--log", self.log, "--save", self.values, *words]
         command += ["--kill", "--await", str(N + n_standby)] if kill else []
-        # without runner.wrapped(): its "$" is that of a template, which --standby refuses
-        shared = runner.ranks_env(N)
-        self.done = runner.call([runner.program("launcher", "ddprun"), "-n", str(N), *options, *command, *(["--own-host"] if shared else [])],
-                                limit_s, {**torch.env, **shared, **env})
+        self.done = runner.job(*command, n=N, limit_s=limit_s, options=options, env={**torch.env, **env})
         self.events = read_events(self.log)
         self.check(kill, "shrink" in options)
 
@@ -304,9 +295,6 @@ class Train:
         killed, steps = (re.findall(rf"^{what} (\S+)$", times, re.MULTILINE) for what in ("killed", "step"))
         self.n_kills = len(killed)
         self.to_step = max(map(float, steps)) - float(killed[0]) if killed and steps else None
-
-    def state(self):
-        return array.array("f", self.states[0][:len(self.states[0]) // 4 * 4])
 
 
 def losses_apart(a, b):

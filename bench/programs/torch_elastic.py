@@ -5,8 +5,7 @@ generation kills itself in the backward pass of a step, while the others wait in
 
 FILE gets a line for each event: CLOCK_MONOTONIC in ns, process, rank, what, and a number. The events are ready (before elastic.run()), kill,
 step (with the number of completed steps), and done:DIGEST (of all parameters, with the number of ranks). --await: rank 1 does not die before so many
-processes are ready. --save: rank 0 writes the parameters there, as float32 values. --own-host: NCCL takes the ranks for those of several hosts, and
-allows them to share a GPU.
+processes are ready. --save: rank 0 writes the parameters there, as float32 values.
 """
 import argparse
 import hashlib
@@ -35,7 +34,6 @@ def parse():
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--await", type=int, default=0, dest="n_awaited")
     parser.add_argument("--scaler", action="store_true")
-    parser.add_argument("--own-host", action="store_true")
     return parser.parse_args()
 
 
@@ -44,8 +42,6 @@ class Training:
         torch.manual_seed(1)
         torch.set_num_threads(1)
         self.args = args
-        if args.own_host:
-            os.environ["NCCL_HOSTID"] = f"h{os.getpid()}"
         self.device = torch.device("cuda:0" if "nccl" in args.backend else "cpu")
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
