@@ -213,8 +213,10 @@ class NodesOfOneHost:
                 ends, _ = self.nodes([self.PROGRAM, "only", str(rank), "crash", "wait"])
                 self.assert_cause(ends, rank, 128 + signal.SIGABRT, "killed by SIGABRT")
 
-    def test_an_abort_restarts_all_nodes(self):
-        script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} only 3 abort 7 wait; else exec {self.PROGRAM} hello; fi'
-        ends, lines = self.nodes(["sh", "-c", script], more=("--mpi", self.MPI, "--max-restarts", "1"))
-        self.assertEqual([end[0] for end in ends], [0, 0], ends)
-        self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))
+    def test_an_abort_and_a_crash_restart_all_nodes(self):
+        for end in "abort 7", "crash":
+            with self.subTest(end=end):
+                script = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exec {self.PROGRAM} only 3 {end} wait; else exec {self.PROGRAM} hello; fi'
+                ends, lines = self.nodes(["sh", "-c", script], more=("--mpi", self.MPI, "--max-restarts", "1"))
+                self.assertEqual([code for code, _, _ in ends], [0, 0], ends)
+                self.assertEqual(lines, hello([(0, 2), (1, 2), (0, 2), (1, 2)], 4))
