@@ -116,8 +116,7 @@ START_TEST(an_abort_of_a_node_without_the_roster_waits_for_it)
     start(2);
     nodes_cut(w, 1);
     nodes_abort_rank(w, 1, 1, EXIT_STATUS(77));
-    ck_assert_int_eq(nodes_look(w, 1).n_running,
-                     1); /* in nodes.c there is no limit, only a lease */
+    ck_assert_int_eq(nodes_look(w, 1).n_running, 1); /* nodes.c ends it with the lease only */
     nodes_advance(w, 10000);
     ck_assert_int_eq(nodes_look(w, 1).n_running, 0);
 }

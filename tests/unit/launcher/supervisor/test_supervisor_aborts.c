@@ -184,7 +184,7 @@ START_TEST(an_abort_that_cannot_be_the_cause_changes_nothing)
     ck_assert_int_eq(supervisor_get_verdict(s)->outcome, OUTCOME_SIGNAL);
     supervisor_destroy(s);
 
-    begin_and_start_with_others(2); /* it has ended, and there is no such rank */
+    begin_and_start_with_others(2); /* of a rank that has ended, and of numbers that no rank has */
     exited(1, 0, false);
     aborted(1, 77);
     aborted(2, 77);
