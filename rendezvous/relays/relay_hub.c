@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TICK_MS = 1000 };
+enum { TICKS = 10 }; /* in the time of a hello: so much later may a deadline be noticed */
 
 struct hub_link {
     struct relay_hub *hub;
@@ -49,6 +49,7 @@ struct relay_hub {
     TAILQ_HEAD(, hub_link) links;
     uint32_t n_links, n_proven, n_blocked;
     uv_timer_t timer;
+    uint64_t tick_ms;
     bool is_overdue; /* the last tick found a request that was not complete in time */
     bool closing, timer_closed;
     struct relay_frame frame; /* to put into */
@@ -110,9 +111,9 @@ static void end_slow_links(struct relay_hub *h, uint64_t now_ms)
     struct hub_link *l, *next;
     for (l = TAILQ_FIRST(&h->links); l != NULL; l = next) {
         next = TAILQ_NEXT(l, all);
-        if (l->end == NULL && now_ms >= l->since_ms + RELAY_LINK_OPEN_MS)
+        if (l->end == NULL && now_ms >= l->since_ms + h->opts.open_ms)
             link_drop(l, "timed out waiting for what it is for");
-        else if (l->blocked_ms != 0 && now_ms >= l->blocked_ms + RELAY_LINK_STALL_MS)
+        else if (l->blocked_ms != 0 && now_ms >= l->blocked_ms + h->opts.stall_ms)
             link_drop(l, "the node does not read what is sent to it");
     }
 }
@@ -126,7 +127,7 @@ static void on_tick(uv_timer_t *timer)
     const bool is_overdue = relay_host_deadline(&h->host) <= now_ms;
     end_slow_links(h, now_ms);
     if (is_overdue && h->is_overdue)
-        relay_host_expire(&h->host, now_ms - TICK_MS);
+        relay_host_expire(&h->host, now_ms - h->tick_ms);
     h->is_overdue = is_overdue;
     watch(h);
 }
@@ -138,7 +139,7 @@ static void watch(struct relay_hub *h)
     if (!is_needed)
         uv_timer_stop(&h->timer);
     else if (!uv_is_active((uv_handle_t *)&h->timer))
-        uv_timer_start(&h->timer, on_tick, TICK_MS, TICK_MS);
+        uv_timer_start(&h->timer, on_tick, h->tick_ms, h->tick_ms);
 }
 
 /* --- frames to the node --- */
@@ -332,15 +333,30 @@ void relay_hub_close(struct relay_hub *h)
     uv_close((uv_handle_t *)&h->timer, on_timer_closed);
 }
 
+static void fill_opts(struct relay_hub *h, const struct relay_hub_opts *opts)
+{
+    struct relay_hub_opts *o = &h->opts;
+    *o = *opts;
+    o->run_id = NULL; /* the caller's text is not ours to keep */
+    if (o->max_buffer_bytes == 0)
+        o->max_buffer_bytes = UINT64_C(1) << 30;
+    if (o->mid_request_ms == 0)
+        o->mid_request_ms = 30000;
+    if (o->open_ms == 0)
+        o->open_ms = RELAY_LINK_OPEN_MS;
+    if (o->stall_ms == 0)
+        o->stall_ms = RELAY_LINK_STALL_MS;
+    h->tick_ms = (o->open_ms + TICKS - 1) / TICKS;
+}
+
 static void fill_host(struct relay_hub *h)
 {
     const struct relay_hub_opts *o = &h->opts;
     const struct server_guest guest = {.on_turn = on_turn, .on_turn_over = on_turn_over, .arg = h};
-    h->host = (struct relay_host){
-        .max_clients = o->max_clients,
-        .window_bytes = RELAY_LINK_WINDOW_BYTES,
-        .max_buffer_bytes = o->max_buffer_bytes != 0 ? o->max_buffer_bytes : UINT64_C(1) << 30,
-        .mid_request_ms = o->mid_request_ms != 0 ? o->mid_request_ms : 30000};
+    h->host = (struct relay_host){.max_clients = o->max_clients,
+                                  .window_bytes = RELAY_LINK_WINDOW_BYTES,
+                                  .max_buffer_bytes = o->max_buffer_bytes,
+                                  .mid_request_ms = o->mid_request_ms};
     server_admit(o->server, &guest, &h->host.sessions);
     relay_host_init(&h->host);
 }
@@ -357,9 +373,8 @@ int relay_hub_create(uv_loop_t *loop, const struct relay_hub_opts *opts, struct 
         return rc;
     }
     h->loop = loop;
-    h->opts = *opts;
+    fill_opts(h, opts);
     h->hello_len = relay_link_hello(opts->generation, opts->run_id, h->hello);
-    h->opts.run_id = NULL; /* the caller's text is not ours to keep */
     h->conns.on_gone = on_conn_gone;
     h->conns.mid_frame_ms = RELAY_LINK_MID_FRAME_MS;
     h->unproven.seed = co_hash_seed();

@@ -24,6 +24,8 @@ struct relay_hub_opts {
     uint32_t max_clients;      /* of all links; one more is refused */
     uint64_t max_buffer_bytes; /* of their requests and replies on their way; 0: 1 GiB */
     uint64_t mid_request_ms;   /* a request that was begun must be complete after this; 0: 30 000 */
+    uint64_t open_ms;          /* until a link has sent its hello; 0: RELAY_LINK_OPEN_MS */
+    uint64_t stall_ms;         /* so long a node may take nothing; 0: RELAY_LINK_STALL_MS */
 
     /* A link was refused, or ended for another reason than that the other end has closed it; at
      * most once a second. NULL: ignored */

@@ -139,7 +139,7 @@ static void pump(struct relay_port *p)
             return;
         channel_conn_send_frame(p->conn, f->bytes, f->len);
         if (channel_conn_n_unsent(p->conn) > 0)
-            uv_timer_start(&p->timer, on_stall, RELAY_LINK_STALL_MS, 0);
+            uv_timer_start(&p->timer, on_stall, p->opts.stall_ms, 0);
     }
 }
 
@@ -452,6 +452,8 @@ static struct relay_port *alloc_port(uv_loop_t *loop, const struct relay_port_op
     p->opts.host = p->opts.run_id = NULL; /* the caller's texts are not ours to keep */
     if (p->opts.give_up_ms == 0)
         p->opts.give_up_ms = RELAY_PORT_GIVE_UP_MS;
+    if (p->opts.stall_ms == 0)
+        p->opts.stall_ms = RELAY_LINK_STALL_MS;
     p->host = strdup(opts->host);
     p->hello_len = relay_link_hello(opts->generation, opts->run_id, p->hello);
     p->clients = (struct port_client_host){.loop = loop,

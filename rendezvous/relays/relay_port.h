@@ -30,6 +30,7 @@ struct relay_port_opts {
     uint32_t generation;
     uint32_t max_clients; /* one more is refused */
     uint64_t give_up_ms;  /* 0: RELAY_PORT_GIVE_UP_MS */
+    uint64_t stall_ms;    /* so long the store's node may take nothing; 0: RELAY_LINK_STALL_MS */
 
     /* Why a client was refused or dropped, or why the link failed: at most once a second. Not for a
      * link that the other end has closed. NULL: ignored */

@@ -1,98 +1,26 @@
 /* Both ends of a link on loopback, in one loop: how it is made, refused, lost and made again. The
  * clients are sockets of this process. What they are served is in test_relayed.c. */
-#include "rendezvous/relays/relay_port.h"
+#include "relay_ends.h"
 
-#include "common/clock.h"
-#include "common/error.h"
 #include "rendezvous/channel/seal.h"
-#include "rendezvous/relays/relay_hub.h"
-#include "rendezvous/server/server.h"
 #include "tests/support/suite.h"
 
-#include <arpa/inet.h>
-#include <check.h>
-#include <errno.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-enum { DEADLINE_MS = 20000, MAX_LINKS = 4, MAX_CLIENTS = 3 };
+enum { MAX_CLIENTS = 3 };
 
 #define PING  "\15ping"           /* is answered with "ping" */
 #define HELLO "\0\316\367\205\74" /* VALIDATE and its magic number */
 #define SET   "\1\1\0\0\0\0\0\0\0k\1\0\0\0\0\0\0\0v"
 #define WAIT  "\6\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k"
 
-static uv_loop_t loop;
-static struct server *store, *listener;
-static struct relay_hub *hub;
 static struct relay_port *port, *other;
 static struct seal_key key, other_key;
 static struct co_error err;
-static char refused[2][4096]; /* by the hub, by the ports: all texts, a line each */
-
-/* --- the loop --- */
-
-static void on_look(uv_timer_t *timer)
-{
-    (void)timer;
-}
-
-/* Run the loop until it is so: what a client of this process reads is not an event of the loop, so
- * it looks again and again. */
-static void run_until(bool (*is_so)(const void *arg), const void *arg, const char *what)
-{
-    static uv_timer_t look;
-    const uint64_t deadline_ms = co_deadline_ms(DEADLINE_MS);
-    uv_timer_init(&loop, &look);
-    uv_timer_start(&look, on_look, 1, 1);
-    while (!is_so(arg)) {
-        ck_assert_msg(co_left_ms(deadline_ms) > 0, "%s did not happen; hub: %s; port: %s", what,
-                      refused[0], refused[1]);
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    uv_close((uv_handle_t *)&look, NULL);
-    uv_run(&loop, UV_RUN_NOWAIT);
-}
-
-static void on_refused(void *arg, const char *text)
-{
-    char *all = arg;
-    snprintf(all + strlen(all), sizeof refused[0] - strlen(all), "%s\n", text);
-}
-
-static bool is_reported(const void *arg)
-{
-    const char *text = arg;
-    return strstr(refused[0], text) != NULL || strstr(refused[1], text) != NULL;
-}
-
-static void await_report(const char *text)
-{
-    run_until(is_reported, text, text);
-}
 
 /* --- both ends --- */
 
-static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
-{
-    (void)arg;
-    relay_hub_adopt(hub, fd, bytes, len);
-}
-
 static void open_hub(const struct seal_key *k)
 {
-    const struct relay_hub_opts o = {.server = store,
-                                     .key = k,
-                                     .run_id = "job",
-                                     .generation = 3,
-                                     .max_links = MAX_LINKS,
-                                     .max_clients = 100,
-                                     .on_refused = on_refused,
-                                     .arg = refused[0]};
+    const struct relay_hub_opts o = hub_opts(k);
     ck_assert_int_eq(relay_hub_create(&loop, &o, &hub, &err), 0);
 }
 
@@ -115,40 +43,20 @@ static struct relay_port *open_port(const struct seal_key *k, const char *run_id
 
 static void set_up(void)
 {
-    const struct server_opts links = {
-        .no_store = true, .on_control = on_control, .max_clients = 256};
-    signal(SIGPIPE, SIG_IGN);
-    refused[0][0] = refused[1][0] = '\0';
     port = other = NULL;
-    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    open_store();
     ck_assert_int_eq(seal_key_init(&key, "0123456789abcdef0123456789abcdef", 32, &err), 0);
     ck_assert_int_eq(seal_key_init(&other_key, "fedcba9876543210fedcba9876543210", 32, &err), 0);
-    ck_assert_int_eq(server_start(&loop, &(struct server_opts){0}, &store, &err), 0);
-    ck_assert_int_eq(server_start(&loop, &links, &listener, &err), 0);
 }
 
 static void tear_down(void)
 {
     relay_port_close(port);
     relay_port_close(other);
-    relay_hub_close(hub);
-    if (listener != NULL)
-        server_close(listener, NULL, NULL);
-    server_close(store, NULL, NULL);
-    uv_run(&loop, UV_RUN_DEFAULT);
-    ck_assert_int_eq(uv_loop_close(&loop), 0); /* no open handle remains */
+    close_store();
 }
 
 /* --- clients --- */
-
-static int connect_to(uint16_t number)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(number)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    return fd;
-}
 
 static void client_send(int fd, const char *bytes, size_t len)
 {
@@ -164,32 +72,12 @@ static int connect_client(const struct relay_port *p)
     return fd;
 }
 
-struct awaited {
-    int fd;
-    size_t len; /* so many bytes are there; 0: the end */
-};
-
-static bool has_come(const void *arg)
-{
-    const struct awaited *a = arg;
-    char bytes[64];
-    const ssize_t n = recv(a->fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK);
-    return a->len > 0 ? n >= (ssize_t)a->len
-                      : n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
-}
-
 static void expect_reply(int fd, const char *bytes, size_t len)
 {
     char got[64];
     run_until(has_come, &(struct awaited){fd, len}, "a reply");
     ck_assert_int_eq(recv(fd, got, len, 0), (ssize_t)len);
     ck_assert_mem_eq(got, bytes, len);
-}
-
-static void expect_end(int fd)
-{
-    run_until(has_come, &(struct awaited){fd, 0}, "the end of a connection");
-    close(fd);
 }
 
 static void expect_service(int fd)
