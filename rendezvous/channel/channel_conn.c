@@ -173,7 +173,7 @@ static void on_written(uv_write_t *write, int status)
     struct channel_conn *c = write->data;
     if (c->stage == STAGE_CLOSING)
         return;
-    co_buf_consume(&c->writing, co_buf_len(&c->writing));
+    co_buf_fini(&c->writing);
     if (status < 0)
         conn_fail(c, status, uv_strerror(status));
     else
@@ -228,9 +228,12 @@ static void conn_flush(struct channel_conn *c)
         }
         co_buf_consume(out, n > 0 ? (size_t)n : 0);
     }
-    if (co_buf_len(out) > 0)
+    if (co_buf_len(out) > 0) {
         write_rest(c, out);
-    else if (c->ends)
+        return;
+    }
+    co_buf_fini(out); /* of many connections, most are silent */
+    if (c->ends)
         linger(c);
 }
 

@@ -29,7 +29,6 @@ enum {
     ANSWER_BYTES = 8 + NONCE_BYTES, /* in the clear; when sealed, it continues with: */
     OPENING_BYTES = PROOF_BYTES + STREAM_HEADER_BYTES,
     LENGTH_BYTES = 4,
-    KEEP_BYTES = 1024, /* most messages are shorter */
 };
 
 static const uint8_t magic[4] = {'D', 'D', 'P', '1'};
@@ -524,8 +523,7 @@ int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used
 
 void seal_trim(struct seal *s)
 {
-    if (s->frame.cap > KEEP_BYTES)
-        co_buf_fini(&s->frame);
+    co_buf_fini(&s->frame);
 }
 
 struct co_buf *seal_output(struct seal *s)

@@ -114,7 +114,7 @@ int seal_feed(struct seal *s, const uint8_t *bytes, size_t len, size_t *ret_used
  * returns   0; -ENOMEM; -EINVAL: empty or over the bound; -ENOTCONN: before SEAL_OPENED */
 int seal_put(struct seal *s, const void *frame, size_t len, struct co_error *err);
 
-/* Give back the memory of a large frame, which is not read any more. */
+/* Give back the memory of a frame that is not read any more. */
 void seal_trim(struct seal *s);
 
 /* What is to be sent; the caller consumes it. */

@@ -22,7 +22,6 @@
 enum {
     QUANTUM_BYTES = 8192, /* of one client, before others have their turn */
     FIRST_PLACES = 16,
-    KEEP_BYTES = 4096, /* an empty buffer larger than this is given back */
     LATE_WORK = 16384, /* of a call of relay_host_run_late(): some milliseconds */
     NOT_MID_REQUEST = 0,
 };
@@ -195,9 +194,10 @@ static void client_end(struct relay_session *c, const char *text)
 
 /* --- memory --- */
 
+/* Most clients are silent most of the time, and there may be a million. */
 static void trim(struct co_buf *b)
 {
-    if (co_buf_len(b) == 0 && b->cap > KEEP_BYTES)
+    if (co_buf_len(b) == 0)
         co_buf_fini(b);
 }
 
