@@ -3,7 +3,8 @@
  * Read on_connection(), on_prepare() and the states of the link first. A client that may be served
  * (is_served()) becomes one of the relay (port_client.c), even without a link: what it sends
  * waits in its window. Frames of the link are taken as they come; on_prepare() runs once a
- * turn of the loop, and sends what the turn has brought in one frame.
+ * turn of the loop, and sends what the turn has brought in one frame. For a moment after that the
+ * loop may poll for the reply (poll_time.h).
  *
  *     DOWN         no link. A client comes: RESOLVING
  *     RESOLVING    the store's host is looked up. Addresses: CONNECTING. None: PAUSING
@@ -16,6 +17,7 @@
 #include "relay_port.h"
 
 #include "common/error.h"
+#include "poll_time.h"
 #include "port_client.h"
 #include "relay_link.h"
 #include "rendezvous/channel/channel_conn.h"
@@ -28,6 +30,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +55,7 @@ struct relay_port {
     struct refusals refusals;
     uv_tcp_t listener;
     uv_prepare_t prepare;
+    uv_idle_t idle;   /* active: the loop polls for a reply */
     uv_timer_t timer; /* PAUSING: the pause; UP: how long the other end takes nothing */
     uint16_t number;
     bool has_waiting;    /* a connection that libuv holds for us */
@@ -62,7 +66,8 @@ struct relay_port {
     enum link_state state;
     struct channel_conn_host conns;
     struct channel_conn *conn; /* CONNECTING, UP */
-    struct resolve *resolve;   /* RESOLVING */
+    struct poll_time poll;
+    struct resolve *resolve; /* RESOLVING */
     struct sockaddr_storage addresses[RESOLVE_MAX_ADDRESSES];
     size_t n_addresses, next;
     uint64_t begun_ms; /* the first attempt of this link */
@@ -138,6 +143,7 @@ static void pump(struct relay_port *p)
         if (f->len == 0)
             return;
         channel_conn_send_frame(p->conn, f->bytes, f->len);
+        poll_time_expect(&p->poll, POLL_FOR_REPLY, uv_hrtime());
         if (channel_conn_n_unsent(p->conn) > 0)
             uv_timer_start(&p->timer, on_stall, p->opts.stall_ms, 0);
     }
@@ -207,6 +213,7 @@ static void on_frame(void *arg, const uint8_t *frame, size_t len)
 {
     struct relay_port *p = arg;
     struct co_error err = {0};
+    poll_time_expect(&p->poll, POLL_FOR_REQUEST, uv_hrtime());
     if (relay_node_take(p->node, frame, len, &err) < 0)
         drop_link(p, err.text);
 }
@@ -375,6 +382,12 @@ static void on_connection(uv_stream_t *stream, int status)
     }
 }
 
+static void on_idle(uv_idle_t *idle)
+{
+    (void)idle;
+    sched_yield(); /* polling is for processors that have nothing else to do */
+}
+
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct relay_port *p = prepare->data;
@@ -382,6 +395,10 @@ static void on_prepare(uv_prepare_t *prepare)
     p->n_accepted = 0;
     if (p->has_waiting)
         accept_one(p);
+    if (p->state == LINK_UP && poll_time_is_on(&p->poll, uv_hrtime()))
+        uv_idle_start(&p->idle, on_idle);
+    else
+        uv_idle_stop(&p->idle);
 }
 
 uint16_t relay_port_number(const struct relay_port *p)
@@ -439,6 +456,7 @@ void relay_port_close(struct relay_port *p)
     lose_clients(p);
     uv_close((uv_handle_t *)&p->listener, on_handle_closed);
     uv_close((uv_handle_t *)&p->prepare, on_handle_closed);
+    uv_close((uv_handle_t *)&p->idle, on_handle_closed);
     uv_close((uv_handle_t *)&p->timer, on_handle_closed);
 }
 
@@ -497,10 +515,11 @@ int relay_port_open(uv_loop_t *loop, const struct relay_port_opts *opts, struct 
     p->conns.on_gone = on_conn_gone;
     p->conns.mid_frame_ms = RELAY_LINK_MID_FRAME_MS;
     peer_init(&p->peer);
-    p->n_handles = 3;
-    p->listener.data = p->prepare.data = p->timer.data = p;
+    p->n_handles = 4;
+    p->listener.data = p->prepare.data = p->idle.data = p->timer.data = p;
     uv_tcp_init(loop, &p->listener);
     uv_prepare_init(loop, &p->prepare);
+    uv_idle_init(loop, &p->idle);
     uv_timer_init(loop, &p->timer);
     uv_prepare_start(&p->prepare, on_prepare);
     int rc = start_listening(p, err);
