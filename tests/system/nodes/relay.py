@@ -4,10 +4,13 @@ Other tests run with it as well if TEST_STORE_RELAY is set (tests/system/lib/har
 
 Covers: rendezvous/relays, rendezvous/relay, launcher/generation, launcher/node
 """
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from ctl import DDPCTL
@@ -18,6 +21,7 @@ from ports import free_port
 
 RECOVERY_RANK = os.environ["RECOVERY_RANK"]
 RELAY = ("--store-relay", "on")
+OTHER_UID = 65534
 KEY, VALUE = "a-key-of-the-job", "a-value-of-the-job"
 
 # Tries each port of this address in the ways in which the store could be read, and prints what one of them returned.
@@ -41,6 +45,18 @@ for port in map(int, ports):
                 pass
             else:
                 print(port, answer.hex())
+"""
+
+# A Python rank that uses the store.
+FORKED = """
+import os, subprocess, sys
+def store(*words):
+    return subprocess.run([sys.argv[1], "store", "-t", "20", *words], check=True, capture_output=True, text=True).stdout.strip()
+store("add", "n", "1")
+store("set", "here" + os.environ["RANK"], "1")
+store("wait", "here0", "here1", "here2", "here3")
+with open(os.environ["TEST_FIFO"], "w") as f:
+    os.write(f.fileno(), f"{os.environ['MASTER_ADDR']} {store('get', 'n')}\\n".encode())
 """
 
 # Prints a line when it listens, and whether one of the texts has passed by when its stdin ends.
@@ -125,6 +141,25 @@ class OnThisHost(unittest.TestCase):
             a.finish()
             b.finish()
 
+    def test_forked_ranks_use_the_relay(self):
+        port = free_port()
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "script.py")
+            with open(script, "w", encoding="utf-8") as f:
+                f.write(FORKED)
+            events = [os.path.join(folder, name) for name in "ab"]
+            nodes = [Node(*c10d(port, "-p", "2", *RELAY, "--warm=start", "--events", path), script, DDPCTL)
+                     for path in events]
+            with nodes[0] as a, nodes[1] as b:
+                ends = a.finish(), b.finish()
+                self.assertEqual([end[0] for end in ends], [0, 0], ends)
+                said = sorted((a.unheard() + b.unheard()).decode().splitlines())
+            self.assertEqual(said, ["127.0.0.1 4"] * 4)
+            for path in events:
+                with open(path, encoding="utf-8") as f:
+                    starts = [event["forked"] for event in map(json.loads, f) if event["ev"] == "rank_start"]
+                self.assertEqual(starts, [True, True])
+
     def test_one_node_has_no_relay(self):
         with Node(*RELAY, "-p", "2", "sh", "-c", "echo ${DDP_MASTER_HOST-none} > $TEST_FIFO") as node:
             self.assertEqual(node.finish(), (0, "", ""))
@@ -154,9 +189,9 @@ class OnAWire(Machines):
                 found.append((address in ("0100007F", "00000000000000000000000001000000"), int(port, 16)))
         return found
 
-    def probe(self, i, address, ports):
+    def probe(self, i, address, ports, *as_user):
         """What machine i reads there."""
-        done = subprocess.run(["ip", "netns", "exec", self.names[i], sys.executable, "-c", PROBE, address, KEY, *map(str, ports)],
+        done = subprocess.run(["ip", "netns", "exec", self.names[i], *as_user, "/usr/bin/python3", "-c", PROBE, address, KEY, *map(str, ports)],
                               check=True, capture_output=True, text=True, timeout=DEADLINE_S)
         return done.stdout
 
@@ -178,6 +213,17 @@ class OnAWire(Machines):
             here = [port for is_local, port in self.listening(1) if is_local]
             self.assertIn(VALUE.encode().hex(), self.probe(1, "127.0.0.1", here))  # the probe can read it
             self.end(a, b)
+
+    @unittest.skipUnless(shutil.which("setpriv"), "no setpriv")
+    def test_no_other_user_reaches_the_store(self):
+        a, b, _ = self.run_nodes(self.SET + "echo > $TEST_FIFO; sleep 1000", *RELAY)
+        other = ("setpriv", "--reuid", str(OTHER_UID), "--clear-groups")
+        for i in 1, 2:
+            ports = [port for _, port in self.listening(i)]
+            for address in "127.0.0.1", f"10.77.0.{i}":
+                self.assertNotIn(VALUE.encode().hex(), self.probe(i, address, ports, *other))
+            self.assertIn(VALUE.encode().hex(), self.probe(i, "127.0.0.1", ports))  # our own user reads it
+        self.end(a, b)
 
     def test_without_a_relay_another_node_reads_the_store(self):
         """What the test above would find."""
