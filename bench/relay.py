@@ -1,15 +1,28 @@
 #!/usr/bin/env python3
 """Compare the store with the store through its relay (--store-relay).
 
-usage: bench/relay.py [--runs R] [--requests N] [--join CLIENTS:NODES]... [--build DIR]
+usage: bench/relay.py [--runs R] [--requests N] [--barriers N] [--gets N] [--ranks RANKS:NODES]... [--no-round-trip] [--build DIR]
 
 On one machine, over loopback: a process with the store, and others with the relays of the nodes (tests/support/programs/relayed_store.c).
-Both ways of access take turns for each figure.
+The ways of access take turns for each figure.
 
-  --runs R               runs of each figure (default: 5)
-  --requests N           requests of a round trip figure (default: 20000)
-  --join CLIENTS:NODES   clients that join, over the relays of so many nodes; default: 1024:128, 8192:1024, 16384:2048
-  --build DIR            default: build
+  direct               each rank has a connection to the store (bench/programs/store_load.c)
+  relays, encrypted    each rank has a connection to one of the relays, which share the machine with the ranks and the store
+  relays, in the clear
+  links                no relays and no connections of ranks: one process sends on each node's link what its ddprun would
+                       (bench/programs/relay_load.c); requests that a node's ranks make at one moment travel in one frame
+  links, ranks apart   each of them in a frame of its own
+
+  --runs R             runs of each figure (default: 5)
+  --requests N         requests of a round trip figure (default: 20000)
+  --barriers N         barriers in a row (default: 10)
+  --gets N             values that each rank gets, in turn, after all have set theirs (default: 16)
+  --ranks RANKS:NODES  how many ranks of how many nodes; default: 1024:128, 8192:1024, 16384:2048
+  --no-round-trip      only the figures of many ranks
+  --build DIR          default: build
+
+Beyond 4096 nodes there are only links, and beyond 131,072 ranks no direct connections. Needs open files for all of them: as root also beyond
+the hard limit.
 """
 import argparse
 import os
@@ -20,19 +33,20 @@ import sys
 
 import results
 
-LIMIT_S = 120
+LIMIT_S = 600
 FILES_BESIDE = 200
-DIRECT, SEALED, PLAIN = "direct", "relay, encrypted", "relay, in the clear"
+MAX_RELAYS, MAX_DIRECT = 4096, 1 << 17
+TOKEN = "0123456789abcdef0123456789abcdef"  # of relayed_store
+DIRECT, SEALED, PLAIN, LINKS, APART = "direct", "relays, encrypted", "relays, in the clear", "links", "links, ranks apart"
 
 
 class Store:
     """A store of its own for each figure: none finds keys or memory of another."""
 
-    def __init__(self, build, n_nodes, *more):
-        self.process = subprocess.Popen([f"{build}/tests/support/relayed_store", str(n_nodes), *more], stdin=subprocess.PIPE,
+    def __init__(self, build, n_relays, *more):
+        self.process = subprocess.Popen([f"{build}/tests/support/relayed_store", str(n_relays), *more], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
-        pid, self.port, *self.relays = map(int, self.process.stdout.readline().split())
-        self.pid = pid
+        self.pid, self.port, self.links, *self.relays = map(int, self.process.stdout.readline().split())
 
     def __enter__(self):
         return self
@@ -59,47 +73,40 @@ class Store:
         return sum(os.readlink(f"{folder}/{fd}").startswith("socket:") for fd in os.listdir(folder))
 
 
-def load(build, ports, *run, hold=None):
-    """What the load program prints, as a dict."""
-    process = subprocess.Popen([f"{build}/bench/store_load", "tcpstore", ",".join(map(str, ports)), *map(str, run)],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def store_load(build, ports, *run):
+    return [f"{build}/bench/store_load", "tcpstore", ",".join(map(str, ports)), *map(str, run)]
+
+
+def start(command):
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "DDP_TOKEN": TOKEN})
+
+
+def end(process):
+    """What it still prints. Ends this program if that takes too long."""
     try:
-        if hold:
-            words = process.stdout.readline().split()
-            hold()
-            process.communicate(timeout=LIMIT_S)
-        else:
-            words = process.communicate(timeout=LIMIT_S)[0].split()
+        out = process.communicate(timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        words = []
-    if not words:
-        sys.exit(f"store_load {' '.join(map(str, run))} failed, or took more than {LIMIT_S} s")
-    return dict(zip(words[::2], map(float, words[1::2])))
-
-
-WAYS = {DIRECT: (), SEALED: (), PLAIN: ("plain",)}
-
-
-def in_turn(args, n_nodes, *run):
-    """way -> [(what the load printed, facts about the store)]"""
-    found = {way: [] for way in WAYS}
-    for _ in range(args.runs):
-        for way, more in WAYS.items():
-            with Store(args.build, n_nodes, *more) as store:
-                rss, cpu_s = store.rss_bytes(), store.cpu_s()
-                said = load(args.build, [store.port] if way == DIRECT else store.relays, *run)
-                found[way].append({**said, "cpu_s": store.cpu_s() - cpu_s, "rss": store.rss_bytes() - rss})
-    return found
+        sys.exit(f"{process.args[0]} took more than {LIMIT_S} s")
+    if process.returncode != 0:
+        sys.exit(f"{process.args[0]} failed")
+    return out
 
 
 def ratio(value, base):
     return f"{value / base:.2f}" if base else "-"
 
 
+# --- one client ---
+
 def round_trips(args):
-    found = in_turn(args, 1, "latency", 1, args.requests)
+    found = {DIRECT: [], SEALED: [], PLAIN: []}
+    for _ in range(args.runs):
+        for way, runs in found.items():
+            with Store(args.build, 1, *(["plain"] if way == PLAIN else [])) as store:
+                words = end(start(store_load(args.build, [store.port] if way == DIRECT else store.relays, "latency", 1, args.requests))).split()
+                runs.append(dict(zip(words[::2], map(float, words[1::2]))))
     base = statistics.median(run["p50_us"] for run in found[DIRECT])
     for way, runs in found.items():
         low, middle = results.spread(run["p50_us"] for run in runs)
@@ -107,26 +114,58 @@ def round_trips(args):
                ratio(middle, base)]
 
 
-def joins(args):
-    for n_clients, n_nodes in args.join:
-        found = in_turn(args, n_nodes, "join", n_clients)
-        base = {key: statistics.median(run[key] for run in found[DIRECT]) for key in ("seconds", "cpu_s", "rss")}
-        for way, runs in found.items():
-            middle = {key: statistics.median(run[key] for run in runs) for key in base}
-            with Store(args.build, n_nodes, *WAYS[way]) as store:
-                held = []
-                load(args.build, [store.port] if way == DIRECT else store.relays, "hold", n_clients,
-                     hold=lambda held=held, store=store: held.append(store.n_sockets()))
-            yield [f"{n_clients:,} of {n_nodes:,} nodes", way, len(runs), f"{min(run['seconds'] for run in runs):.3f}",
-                   f"{middle['seconds']:.3f}", ratio(middle["seconds"], base["seconds"]), f"{middle['cpu_s']:.3f}",
-                   ratio(middle["cpu_s"], base["cpu_s"]), f"{middle['rss'] / 1e6:.1f}", held[0]]
+# --- many ranks ---
+
+def ways_of(n_ranks, n_nodes):
+    return [way for way, is_possible in ((DIRECT, n_ranks <= MAX_DIRECT), (SEALED, n_nodes <= MAX_RELAYS), (PLAIN, n_nodes <= MAX_RELAYS),
+                                         (LINKS, True), (APART, True)) if is_possible]
+
+
+def run_phases(args, way, n_ranks, n_nodes):
+    """{phase: figures}, in order"""
+    found = {}
+    with Store(args.build, n_nodes if way in (SEALED, PLAIN) else 0, *(["plain"] if way == PLAIN else [])) as store:
+        if way in (LINKS, APART):
+            command = [f"{args.build}/bench/relay_load", str(store.links), str(n_nodes), str(n_ranks), str(args.barriers), str(args.gets),
+                       *(["apart"] if way == APART else [])]
+        else:
+            command = store_load(args.build, [store.port] if way == DIRECT else store.relays, "ranks", n_ranks, args.barriers, args.gets)
+        rss, cpu_s = store.rss_bytes(), store.cpu_s()
+        process = start(command)
+        while line := process.stdout.readline():
+            _, phase, _, requests, _, seconds = line.split()
+            found[phase] = {"requests": int(requests), "seconds": float(seconds), "cpu_s": store.cpu_s() - cpu_s,
+                            "mb": (store.rss_bytes() - rss) / 1e6, "sockets": store.n_sockets()}
+            cpu_s = store.cpu_s()
+            process.stdin.write("\n")
+            process.stdin.flush()
+        end(process)
+    return found
+
+
+def rank_rows(args):
+    for n_ranks, n_nodes in args.ranks:
+        ways = ways_of(n_ranks, n_nodes)
+        found = {way: [] for way in ways}
+        for _ in range(args.runs):
+            for way in ways:
+                found[way].append(run_phases(args, way, n_ranks, n_nodes))
+        for phase in found[ways[0]][0]:
+            base = {}
+            for way in ways:
+                runs = [run[phase] for run in found[way]]
+                middle = {key: statistics.median(run[key] for run in runs) for key in ("seconds", "cpu_s", "mb", "sockets")}
+                base = base or (middle if way == DIRECT else {"seconds": 0, "cpu_s": 0})
+                yield [f"{n_ranks:,} of {n_nodes:,}", phase, way, len(runs), f"{runs[0]['requests']:,}", f"{min(run['seconds'] for run in runs):.3f}",
+                       f"{middle['seconds']:.3f}", ratio(middle["seconds"], base["seconds"]), f"{middle['cpu_s']:.3f}",
+                       ratio(middle["cpu_s"], base["cpu_s"]), f"{middle['mb']:.1f}", f"{middle['sockets']:.0f}"]
 
 
 def pair(text):
-    clients, nodes = map(int, text.split(":"))
-    if not 1 <= nodes <= clients:
-        raise argparse.ArgumentTypeError("expected CLIENTS:NODES")
-    return clients, nodes
+    ranks, nodes = map(int, text.split(":"))
+    if not 1 <= nodes <= ranks:
+        raise argparse.ArgumentTypeError("expected RANKS:NODES")
+    return ranks, nodes
 
 
 def may_open(n_files):
@@ -144,21 +183,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--requests", type=int, default=20000)
-    parser.add_argument("--join", type=pair, action="append", metavar="CLIENTS:NODES")
+    parser.add_argument("--barriers", type=int, default=10)
+    parser.add_argument("--gets", type=int, default=16)
+    parser.add_argument("--ranks", type=pair, action="append", metavar="RANKS:NODES")
+    parser.add_argument("--no-round-trip", action="store_true")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
-    args.join = args.join or [(1024, 128), (8192, 1024), (16384, 2048)]
-    args.join = [(clients, nodes) for clients, nodes in args.join if may_open(clients + FILES_BESIDE)]
+    args.ranks = args.ranks or [(1024, 128), (8192, 1024), (16384, 2048)]
+    args.ranks = [(ranks, nodes) for ranks, nodes in args.ranks if may_open((ranks if ranks <= MAX_DIRECT else nodes) + FILES_BESIDE)]
     before = results.load_average()
-    text = "\n\n".join([
+    parts = [] if args.no_round_trip else [
         f"A get, {args.requests:,} in turn by one client:",
-        results.table(["access", "runs", "min p50 us", "median p50 us", "median p99 us", "median / direct"], round_trips(args)),
-        "Clients that connect, count themselves, and wait for one key that the last one sets. CPU and memory of the process with the store; "
-        "its sockets while the clients are connected:",
-        results.table(["clients", "access", "runs", "min s", "median s", "/ direct", "median CPU s", "/ direct", "MB", "sockets"],
-                      joins(args))])
-    results.report("relay", text, before)
+        results.table(["access", "runs", "min p50 us", "median p50 us", "median p99 us", "median / direct"], round_trips(args))]
+    parts += [
+        "Ranks of nodes: join (connect, handshake, count, wait for a key that the last one sets), "
+        f"{args.barriers} barriers (count, wait), gather (set a value, a barrier, get {args.gets} values one by one). "
+        "CPU, memory and sockets are those of the process with the store; requests are those with a reply:",
+        results.table(["ranks of nodes", "phase", "access", "runs", "requests", "min s", "median s", "/ direct", "median CPU s", "/ direct", "MB",
+                       "sockets"], rank_rows(args))]
+    results.report("relay", "\n\n".join(parts), before)
 
 
 if __name__ == "__main__":

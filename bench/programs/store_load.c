@@ -2,14 +2,15 @@
  *
  *     store_load PROTOCOL PORT turns CLIENTS SECONDS   each client: set, get, add, set, get, ...
  *     store_load PROTOCOL PORT pipeline SETS           one client, sets without waiting
- *     store_load PROTOCOL PORT join CLIENTS            connect, handshake, add, wait for one key
+ *     store_load PROTOCOL PORT join CLIENTS            the first phase of ranks.h
+ *     store_load PROTOCOL PORT ranks CLIENTS BARRIERS GETS   all phases, a line each: see there
  *     store_load PROTOCOL PORT latency IDLE GETS       gets of one client, IDLE others are silent
  *     store_load PROTOCOL PORT hold CLIENTS            stay connected until stdin ends
  *     store_load PROTOCOL PORT fill KEYS               set KEYS keys
  *
  * PROTOCOL is tcpstore, redis or nothing. PORT is a number, or several with commas, which clients
  * use in turn. All on 127.0.0.1. Prints a line of names and values. */
-#include "store_load.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -183,106 +183,94 @@ void load_pipeline(const struct load_target *target, unsigned n_sets)
     free(bytes);
 }
 
-/* --- join --- */
+/* --- join, ranks --- */
 
 enum { MAX_CONNECTING = 512 }; /* more at a time would measure an overflow of the backlog */
 
-enum join_stage { JOIN_CONNECTING, JOIN_HELLO, JOIN_ADD, JOIN_WAIT, JOIN_DONE };
-
-struct joiner {
-    int fd;
-    enum join_stage stage;
-    size_t n_missing;
-};
-
-struct joining {
+struct crowd {
     const struct load_target *target;
-    struct joiner *joiners;
-    struct load_message hello, add, wait;
-    unsigned n, n_begun, n_connected, n_done;
+    struct ranks ranks;
+    int *fds;
+    unsigned n_begun, n_connected;
     int epoll;
-    char door[32]; /* the key that all wait for */
 };
 
-static void join_say(struct joiner *j, enum join_stage stage, const struct load_message *m)
+static void crowd_send(struct crowd *c, unsigned i, const struct load_message *m)
 {
-    j->stage = stage;
-    j->n_missing = m->reply_bytes;
-    load_send(j->fd, m->bytes, m->len);
+    load_send(c->fds[i], m->bytes, m->len);
 }
 
-static void join_begin_some(struct joining *all)
+static void connect_some(struct crowd *c)
 {
-    while (all->n_begun < all->n && all->n_begun - all->n_connected < MAX_CONNECTING) {
-        unsigned i = all->n_begun++;
-        all->joiners[i].fd = load_connect_begin(all->target, i);
-        watch(all->epoll, EPOLL_CTL_ADD, all->joiners[i].fd, EPOLLOUT, i);
+    while (c->n_begun < c->ranks.n && c->n_begun - c->n_connected < MAX_CONNECTING) {
+        const unsigned i = c->n_begun++;
+        c->fds[i] = load_connect_begin(c->target, i);
+        watch(c->epoll, EPOLL_CTL_ADD, c->fds[i], EPOLLOUT, i);
     }
 }
 
-/* The last client that is counted sets the key. */
-static void join_wait(struct joining *all, struct joiner *j, const uint8_t count[8])
+static void on_connected(struct crowd *c, unsigned i)
 {
-    struct load_message m = all->wait;
-    uint64_t n = 0;
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | count[i];
-    if (n == all->n)
-        load_put_set(&m, LOAD_TCPSTORE, all->door);
-    join_say(j, JOIN_WAIT, &m);
+    struct load_message m = {0};
+    c->n_connected++;
+    watch(c->epoll, EPOLL_CTL_MOD, c->fds[i], EPOLLIN, i);
+    ranks_begin(&c->ranks, i, &m);
+    crowd_send(c, i, &m);
 }
 
-static void join_go_on(struct joining *all, unsigned i)
+static void on_reply(struct crowd *c, unsigned i)
 {
-    struct joiner *j = &all->joiners[i];
-    uint8_t reply[8];
-    if (j->stage == JOIN_CONNECTING) {
-        all->n_connected++;
-        watch(all->epoll, EPOLL_CTL_MOD, j->fd, EPOLLIN, i);
-        join_say(j, JOIN_HELLO, &all->hello);
-        return;
-    }
-    ssize_t n = recv(j->fd, reply, j->n_missing, 0);
+    struct load_message m = {0};
+    uint8_t reply[LOAD_MESSAGE_BYTES];
+    ssize_t n = recv(c->fds[i], reply, sizeof reply, 0);
     if (n <= 0)
         load_die("recv: %s", n == 0 ? "the server closed the connection" : strerror(errno));
-    j->n_missing -= (size_t)n;
-    if (j->n_missing > 0) /* in practice, replies of a few bytes arrive whole */
-        load_die("a reply came in pieces");
-    if (j->stage == JOIN_HELLO)
-        join_say(j, JOIN_ADD, &all->add);
-    else if (j->stage == JOIN_ADD)
-        join_wait(all, j, reply);
-    else {
-        j->stage = JOIN_DONE;
-        all->n_done++;
+    if (ranks_receive(&c->ranks, i, reply, (size_t)n, &m))
+        crowd_send(c, i, &m);
+}
+
+static void run_phase(struct crowd *c)
+{
+    struct epoll_event events[MAX_EVENTS];
+    for (unsigned i = 0; i < c->n_connected; i++) {
+        struct load_message m = {0};
+        ranks_begin(&c->ranks, i, &m);
+        crowd_send(c, i, &m);
     }
+    while (c->ranks.n_done < c->ranks.n) {
+        connect_some(c);
+        int n = epoll_wait(c->epoll, events, MAX_EVENTS, 60000);
+        if (n <= 0)
+            load_die("nothing comes for 60 s; %u of %u are done", c->ranks.n_done, c->ranks.n);
+        for (int e = 0; e < n; e++)
+            (events[e].events & EPOLLOUT ? on_connected : on_reply)(c, events[e].data.u32);
+    }
+}
+
+static struct crowd make_crowd(const struct load_target *target, unsigned n, unsigned n_barriers,
+                               unsigned n_gets)
+{
+    struct crowd c = {.target = target, .fds = allocate(n, sizeof *c.fds), .epoll = make_epoll()};
+    if (target->protocol != LOAD_TCPSTORE)
+        load_die("join and ranks speak tcpstore only");
+    ranks_init(&c.ranks, n, n_barriers, n_gets);
+    return c;
 }
 
 void load_join(const struct load_target *target, unsigned n_clients)
 {
-    struct joining all = {.target = target, .n = n_clients, .epoll = make_epoll()};
-    struct epoll_event events[MAX_EVENTS];
-    char init[32];
-    if (target->protocol != LOAD_TCPSTORE)
-        load_die("join speaks tcpstore only");
-    all.joiners = allocate(n_clients, sizeof *all.joiners);
-    snprintf(init, sizeof init, "init/%d", (int)getpid()); /* no run finds keys of another run */
-    snprintf(all.door, sizeof all.door, "/door/%d", (int)getpid());
-    load_put_hello(&all.hello, LOAD_TCPSTORE);
-    load_put_add(&all.add, LOAD_TCPSTORE, init);
-    load_put_wait(&all.wait, all.door);
-    uint64_t begin = load_now_ns();
-    while (all.n_done < n_clients) {
-        join_begin_some(&all);
-        int n = epoll_wait(all.epoll, events, MAX_EVENTS, 60000);
-        if (n <= 0)
-            load_die("nothing comes for 60 s; %u of %u have joined", all.n_done, n_clients);
-        for (int e = 0; e < n; e++)
-            join_go_on(&all, events[e].data.u32);
-    }
-    double took = (double)(load_now_ns() - begin) * 1e-9;
+    struct crowd c = make_crowd(target, n_clients, 0, 0);
+    run_phase(&c);
+    double took = (double)(load_now_ns() - c.ranks.begun_ns) * 1e-9;
     printf("requests %u seconds %.4f per_s %.0f\n", n_clients, took, (double)n_clients / took);
-    free(all.joiners);
+}
+
+void load_ranks(const struct load_target *target, unsigned n, unsigned n_barriers, unsigned n_gets)
+{
+    struct crowd c = make_crowd(target, n, n_barriers, n_gets);
+    do
+        run_phase(&c);
+    while (ranks_next_phase(&c.ranks));
 }
 
 /* --- latency, memory --- */
@@ -346,16 +334,6 @@ void load_fill(const struct load_target *target, unsigned n_keys)
 
 /* --- the command line --- */
 
-static unsigned number(const char *text, unsigned max)
-{
-    char *end;
-    errno = 0;
-    unsigned long n = strtoul(text, &end, 10);
-    if (errno != 0 || *end != '\0' || end == text || n < 1 || n > max)
-        load_die("'%s' is not a number from 1 to %u", text, max);
-    return (unsigned)n;
-}
-
 /* returns   how many there are */
 static unsigned read_ports(char *text, uint16_t ports[LOAD_PORTS])
 {
@@ -363,7 +341,7 @@ static unsigned read_ports(char *text, uint16_t ports[LOAD_PORTS])
     for (const char *port = strtok(text, ","); port != NULL; port = strtok(NULL, ",")) {
         if (n == LOAD_PORTS)
             load_die("more than %d ports", LOAD_PORTS);
-        ports[n++] = (uint16_t)number(port, UINT16_MAX);
+        ports[n++] = (uint16_t)load_number(port, 1, UINT16_MAX);
     }
     if (n == 0)
         load_die("no port");
@@ -379,15 +357,6 @@ static enum load_protocol protocol_of(const char *text)
     load_die("'%s' is no protocol; tcpstore, redis and nothing are", text);
 }
 
-static void allow_many_files(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 int main(int argc, char **argv)
 {
     if (argc < 5)
@@ -396,16 +365,19 @@ int main(int argc, char **argv)
     const struct load_target target = {
         .protocol = protocol_of(argv[1]), .ports = ports, .n_ports = read_ports(argv[2], ports)};
     const char *run = argv[3];
-    unsigned first = number(argv[4], 100000000);
-    allow_many_files();
+    unsigned first = load_number(argv[4], 1, 100000000);
+    load_allow_many_files();
     if (strcmp(run, "turns") == 0 && argc == 6)
         load_turns(&target, first, atof(argv[5]));
     else if (strcmp(run, "pipeline") == 0 && argc == 5)
         load_pipeline(&target, first);
     else if (strcmp(run, "join") == 0 && argc == 5)
         load_join(&target, first);
+    else if (strcmp(run, "ranks") == 0 && argc == 7)
+        load_ranks(&target, first, load_number(argv[5], 0, 100000),
+                   load_number(argv[6], 0, 1 << 20));
     else if (strcmp(run, "latency") == 0 && argc == 6)
-        load_latency(&target, first, number(argv[5], 100000000));
+        load_latency(&target, first, load_number(argv[5], 1, 100000000));
     else if (strcmp(run, "hold") == 0 && argc == 5)
         load_hold(&target, first);
     else if (strcmp(run, "fill") == 0 && argc == 5)

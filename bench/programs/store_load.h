@@ -1,4 +1,4 @@
-/* store_load.h - common code of the load program: messages, sockets, the clock. */
+/* store_load.h - common code of the load programs: messages, sockets, the clock. */
 #ifndef DDP_BENCH_PROGRAMS_STORE_LOAD_H
 #define DDP_BENCH_PROGRAMS_STORE_LOAD_H
 
@@ -39,6 +39,8 @@ void load_put_add(struct load_message *m, enum load_protocol protocol, const cha
 void load_put_wait(struct load_message *m, const char *key); /* TCPSTORE only */
 
 uint64_t load_now_ns(void);
+unsigned load_number(const char *text, unsigned min, unsigned max); /* ends the program */
+void load_allow_many_files(void);
 
 /* Sockets. These functions end the program when they fail: an incomplete run is worthless. */
 int load_connect(const struct load_target *target, unsigned i);       /* blocking, connected */
@@ -53,6 +55,7 @@ _Noreturn __attribute__((format(printf, 1, 2))) void load_die(const char *format
 void load_turns(const struct load_target *target, unsigned n_clients, double seconds);
 void load_pipeline(const struct load_target *target, unsigned n_sets);
 void load_join(const struct load_target *target, unsigned n_clients);
+void load_ranks(const struct load_target *target, unsigned n, unsigned n_barriers, unsigned n_gets);
 void load_latency(const struct load_target *target, unsigned n_idle, unsigned n_gets);
 void load_hold(const struct load_target *target, unsigned n_clients); /* until stdin ends */
 void load_fill(const struct load_target *target, unsigned n_keys);

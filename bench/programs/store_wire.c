@@ -1,4 +1,4 @@
-/* Messages and sockets of the load program. */
+/* Messages and sockets of the load programs. */
 #include "store_load.h"
 
 #include <arpa/inet.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,10 +31,29 @@ void load_die(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("store_load: ", stderr);
+    fprintf(stderr, "%s: ", program_invocation_short_name);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     exit(1);
+}
+
+unsigned load_number(const char *text, unsigned min, unsigned max)
+{
+    char *end;
+    errno = 0;
+    unsigned long n = strtoul(text, &end, 10);
+    if (errno != 0 || *end != '\0' || end == text || n < min || n > max)
+        load_die("'%s' is not a number from %u to %u", text, min, max);
+    return (unsigned)n;
+}
+
+void load_allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 uint64_t load_now_ns(void)

@@ -2,8 +2,9 @@
  *
  *     relayed_store [N_PORTS [plain]]      nothing: one port. plain: links in the clear
  *
- * Prints on a line the pid of the process with the store, its port, and those of the relays; what
- * they refuse on stderr. Ends when stdin does. */
+ * Prints on a line the pid of the process with the store, its port, the port of its links, and
+ * those of the relays; what they refuse on stderr. Ends when stdin does. Links may also be made to
+ * 127.0.0.2 and so on: one address has ports for 28,000 connections. */
 #include "common/error.h"
 #include "common/parse.h"
 #include "rendezvous/channel/seal.h"
@@ -24,6 +25,9 @@ enum {
     PORTS_A_PROCESS =
         1024, /* a process with relays has three descriptors for each, and its clients */
     MAX_CLIENTS = 65536,
+    MAX_DIRECT_CLIENTS = 1 << 17, /* of the store's own port */
+    MAX_LINKS = 1 << 18,
+    N_ADDRESSES = 8,
     GENERATION = 1
 };
 
@@ -96,23 +100,30 @@ static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 
 static void serve_store(int in_fd, int out_fd)
 {
-    const struct server_opts opts = {.on_refused = on_refused};
+    const struct server_opts opts = {.max_clients = MAX_DIRECT_CLIENTS, .on_refused = on_refused};
     const struct server_opts links = {
         .no_store = true, .on_control = on_control, .on_refused = on_refused};
     uv_loop_init(&loop);
     if (server_start(&loop, &opts, &store, &err) < 0 ||
         server_start(&loop, &links, &listener, &err) < 0)
         die("cannot serve");
+    const uint16_t number = server_port(listener);
+    for (int i = 2; i <= N_ADDRESSES; i++) {
+        char address[16];
+        snprintf(address, sizeof address, "127.0.0.%d", i);
+        if (server_listen(listener, address, number, NULL, &err) < 0)
+            die("cannot serve");
+    }
     const struct relay_hub_opts o = {.server = store,
                                      .key = used_key,
                                      .run_id = "bench",
                                      .generation = GENERATION,
-                                     .max_links = MAX_PORTS,
+                                     .max_links = MAX_LINKS,
                                      .max_clients = 1 << 20,
                                      .on_refused = on_refused};
     if (relay_hub_create(&loop, &o, &hub, &err) < 0)
         die("cannot serve");
-    const struct ports ports = {server_port(store), server_port(listener)};
+    const struct ports ports = {server_port(store), number};
     if (write(out_fd, &ports, sizeof ports) != sizeof ports)
         die("write");
     run_until_end(in_fd);
@@ -166,7 +177,8 @@ int main(int argc, char **argv)
     struct ports ports;
     int64_t n = 1;
     int down[2], up[2];
-    if (argc > 1 && co_parse_int("N_PORTS", argv[1], 1, MAX_PORTS, &n, &err) < 0)
+    char byte;
+    if (argc > 1 && co_parse_int("N_PORTS", argv[1], 0, MAX_PORTS, &n, &err) < 0)
         die("usage: relayed_store [N_PORTS [plain]]");
     if (argc > 2)
         used_key = NULL;
@@ -185,12 +197,14 @@ int main(int argc, char **argv)
     close(down[0]);
     if (read(up[0], &ports, sizeof ports) != sizeof ports)
         die("the store did not start");
-    printf("%d %u", (int)pid, ports.store);
+    printf("%d %u %u", (int)pid, ports.store, ports.links);
     fflush(stdout);
     for (; n > 0; n -= PORTS_A_PROCESS)
         start_relays(n < PORTS_A_PROCESS ? n : PORTS_A_PROCESS, ports.links);
     printf("\n");
     fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0)
+        ;
     close(down[1]); /* the store ends when the last process with relays does */
     while (wait(NULL) > 0)
         ;
