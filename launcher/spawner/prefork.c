@@ -34,6 +34,11 @@ void prefork_init(struct prefork *s)
     *s = (struct prefork){.sock = -1, .wish_fd = -1};
 }
 
+void prefork_hear_senders(int sock)
+{
+    setsockopt(sock, SOL_SOCKET, SO_PASSCRED, &(int){1}, sizeof(int)); /* else none is known */
+}
+
 int prefork_start(struct prefork *s, struct spawn_order *order)
 {
     int pair[2];
@@ -42,6 +47,7 @@ int prefork_start(struct prefork *s, struct spawn_order *order)
     co_autoclose_fd int wish_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wish_fd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
+    prefork_hear_senders(pair[0]);
     order->fds[SPAWN_NODE_FD] = pair[1];
     order->fds[SPAWN_PMI_FD] = wish_fd;
     spawn_workers(order, 1);
@@ -138,19 +144,39 @@ static void note_seed(struct prefork *s, const struct prefork_word *w)
     kill_older(s);
 }
 
+/* The process that sent a message, as the kernel knows it; 0: unknown. */
+static pid_t sender_of(struct msghdr *m)
+{
+    struct ucred sender = {0};
+    const struct cmsghdr *c = CMSG_FIRSTHDR(m);
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS)
+        memcpy(&sender, CMSG_DATA(c), sizeof sender);
+    return sender.pid;
+}
+
 /* A message of another form becomes a word without a type. The socket closes when all its senders
  * have ended.
  *
  * returns   the length of the message; 0: none */
-static size_t receive_word(struct prefork *s, struct prefork_word *ret)
+static size_t receive_word(struct prefork *s, struct prefork_word *ret, pid_t *ret_sender)
 {
     if (s->sock < 0)
         return 0;
+    union {
+        char bytes[CMSG_SPACE(sizeof(struct ucred))]; /* no descriptor fits in */
+        struct cmsghdr head;
+    } control;
+    struct iovec data = {.iov_base = ret, .iov_len = sizeof *ret};
+    struct msghdr m = {.msg_iov = &data,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control};
     ssize_t n;
     do {
-        n = recv(s->sock, ret, sizeof *ret, MSG_DONTWAIT | MSG_TRUNC);
+        n = recvmsg(s->sock, &m, MSG_DONTWAIT | MSG_TRUNC);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
+        *ret_sender = sender_of(&m);
         if (n != (ssize_t)sizeof *ret || ret->pid <= 0)
             *ret = (struct prefork_word){0};
         return (size_t)n;
@@ -176,7 +202,8 @@ static void take_in(struct prefork *s, const struct prefork_word *w)
 void prefork_hear(struct prefork *s)
 {
     struct prefork_word w;
-    for (int i = 0; i < WORDS && receive_word(s, &w) > 0; i++)
+    pid_t sender;
+    for (int i = 0; i < WORDS && receive_word(s, &w, &sender) > 0; i++)
         take_in(s, &w);
 }
 
@@ -185,11 +212,12 @@ void prefork_hear(struct prefork *s)
 static void hear_waiting(struct prefork *s)
 {
     struct prefork_word w;
+    pid_t sender;
     int n_waiting;
     if (s->sock < 0 || ioctl(s->sock, FIONREAD, &n_waiting) < 0) /* bytes of all messages */
         return;
     while (n_waiting > 0) {
-        const size_t n = receive_word(s, &w);
+        const size_t n = receive_word(s, &w, &sender);
         if (n == 0)
             return;
         take_in(s, &w);
@@ -295,22 +323,28 @@ static int give_order(const struct prefork *s, int local_rank, int index,
     return spawner_wire_send(s->sock, &order, sizeof order, fds, n_fds);
 }
 
-/* returns how many have answered */
+/* Any process that waits on the socket may have read an order, also one of a batch whose
+ * announcement is still on its way: by the time that is read, the process has a session of its own,
+ * and is not believed to be a seed. So an answer counts by its sender: ranks cannot send any.
+ *
+ * returns how many have answered */
 static int await_answers(struct prefork *s, int first_rank, struct spawn_order *orders, int n,
                          uint64_t until_ms)
 {
     struct prefork_word w;
+    pid_t sender;
     int n_taken = 0;
     while (n_taken < n && await_word(s, until_ms)) {
-        if (receive_word(s, &w) == 0)
+        if (receive_word(s, &w, &sender) == 0)
             continue;
         take_in(s, &w);
-        int i = w.value - first_rank;
-        int at = w.type == PREFORK_TAKEN ? find_child(s, w.pid) : -1;
-        if (at < 0 || !is_child(w.pid) || i < 0 || i >= n || orders[i].pid != 0)
+        const int i = w.value - first_rank, at = find_child(s, sender);
+        if (w.type != PREFORK_TAKEN || sender == s->parent || !is_child(sender) || i < 0 ||
+            i >= n || orders[i].pid != 0)
             continue;
-        forget_at(s, at);
-        orders[i].pid = w.pid;
+        if (at >= 0)
+            forget_at(s, at);
+        orders[i].pid = sender;
         n_taken++;
     }
     return n_taken;

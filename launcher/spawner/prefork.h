@@ -6,8 +6,8 @@
  * preforked process is the spawner's own child. All of them hold one end of a socket pair; an order
  * written to the other end is read by one preforked process, which makes itself the rank and
  * reports it. The parent is the user's own process, which may run user code or be in another PID
- * namespace: a pid that it reports counts only if it belongs to its session, and only our own
- * children are killed or become ranks.
+ * namespace: a pid that it reports counts only if it belongs to its session, a report of a rank
+ * counts by its sender, and only our own children are killed or become ranks.
  *
  * Only for the spawner. Only prefork_take() waits, and it has a deadline. */
 #ifndef DDP_LAUNCHER_SPAWNER_PREFORK_H
@@ -53,8 +53,7 @@ enum prefork_word_type { PREFORK_PROMISE = 1, PREFORK_SEED, PREFORK_TAKEN };
 /* The messages of the parent and its preforked processes. */
 struct prefork_word {
     uint32_t type;
-    int32_t
-        pid; /* SEED, TAKEN: whose; PROMISE: how many preforked processes are about to be forked */
+    int32_t pid;   /* SEED: whose; PROMISE: how many preforked processes are about to be forked */
     int32_t value; /* PROMISE, SEED: their batch; TAKEN: the local rank */
 };
 
@@ -66,6 +65,9 @@ void prefork_init(struct prefork *s);
  * order     with the answer in it; those two of its fds are filled in
  * returns   0; -EBUSY there is one; -errno */
 int prefork_start(struct prefork *s, struct spawn_order *order);
+
+/* Have the kernel state the sender of each message that this socket receives. */
+void prefork_hear_senders(int sock);
 
 /* Kill the parent and all preforked processes; those that are ranks by now are none. They are
  * reaped as all others, and forgotten at once. */

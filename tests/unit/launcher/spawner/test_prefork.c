@@ -42,6 +42,7 @@ static void set_up(void)
     s.session = getsid(0);
     s.sock = pair[0];
     theirs = pair[1];
+    prefork_hear_senders(s.sock);
 }
 
 static void tear_down(void)
@@ -408,6 +409,38 @@ START_TEST(a_newer_batch_keeps_seeds_that_have_an_order)
 }
 END_TEST
 
+/* One that reads an order before its announcement is read: its session is its own by then. */
+static pid_t unannounced(void)
+{
+    struct prefork_order order;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (recv(theirs, &order, sizeof order, 0) != sizeof order || setsid() < 0)
+        _exit(1);
+    pid_t own = getpid();
+    say_batch(2, &own, 1);
+    say(PREFORK_TAKEN, own, order.local_rank);
+    for (;;)
+        pause();
+}
+
+START_TEST(a_seed_that_takes_an_order_before_it_is_known_becomes_the_rank)
+{
+    struct spawn_order order = plain_order();
+    pid_t known = sleeper(), rank = unannounced();
+    int status;
+    say_batch(1, &known, 1);
+    ck_assert_int_eq(take(&order, 1, LATE_MS), PREFORK_TOOK);
+    ck_assert_int_eq(order.pid, rank);
+    await_killed(known); /* a newer batch is there */
+    prefork_close(&s);
+    kill(rank, SIGUSR1);
+    ck_assert_int_eq(waitpid(rank, &status, 0), rank);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+}
+END_TEST
+
 /* One that takes its time to die: it has memory to give back. */
 static pid_t large_sleeper(void)
 {
@@ -517,6 +550,7 @@ TEST_SUITE(prefork)
     tcase_add_test(tests, used_up_seeds_are_requested_from_the_parent);
     tcase_add_test(tests, the_spawner_does_not_wait_for_a_parent_without_a_promise);
     tcase_add_test(tests, a_newer_batch_keeps_seeds_that_have_an_order);
+    tcase_add_test(tests, a_seed_that_takes_an_order_before_it_is_known_becomes_the_rank);
     tcase_add_test(tests, no_order_goes_to_a_seed_that_is_being_killed);
     tcase_add_test(tests, a_timeout_ends_the_parent_and_all_seeds);
     tcase_add_test(tests, an_answer_for_another_rank_does_not_count);
