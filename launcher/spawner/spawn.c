@@ -43,6 +43,16 @@ struct plan { /* shared with the child while it borrows our memory */
 /* A child runs on a stack of its own, which the sanitizers know nothing of. */
 #define IN_BORROWED_MEMORY __attribute__((no_sanitize("address", "undefined", "thread")))
 
+/* The clone() of ThreadSanitizer is for children that copy memory. Its other functions know one
+ * thread here: children that run at once would be the same one. */
+#if defined(__SANITIZE_THREAD__)
+enum { MAY_START_TOGETHER = false };
+int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
+#define clone __clone
+#else
+enum { MAY_START_TOGETHER = true };
+#endif
+
 static _Alignas(64) uint8_t stacks[SPAWN_AT_ONCE][32 * 1024];
 
 IN_BORROWED_MEMORY static int give_up(struct plan *plan, enum spawn_stage stage)
@@ -132,7 +142,7 @@ void spawn_workers(struct spawn_order *orders, int n)
 {
     struct plan plans[SPAWN_AT_ONCE];
     int pipe_fds[2];
-    bool together = n > 1 && pipe2(pipe_fds, O_CLOEXEC) == 0;
+    bool together = MAY_START_TOGETHER && n > 1 && pipe2(pipe_fds, O_CLOEXEC) == 0;
 
     for (int i = 0; i < n; i++)
         plans[i] = (struct plan){.order = &orders[i], .spawner = getpid(), .failed = !together};
