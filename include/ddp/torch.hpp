@@ -17,9 +17,9 @@
 //             }
 //     });
 //
-// Header only: the program compiles it with its own libtorch (tested: 2.15; C++17, or what libtorch
-// asks for), and links libddp. Tensors of the CPU and of the rank's GPU. docs/how-to/libtorch.md is
-// the guide.
+// Header only: the program compiles it with its own libtorch (tested: 2.11 and 2.15; C++17, or what
+// libtorch asks for), and links libddp. Tensors of the CPU and of the rank's GPU.
+// docs/how-to/libtorch.md is the guide.
 //
 // Failures are exceptions, derived from std::exception: see torch/error.hpp. Threads: one at a
 // time, as in libddp. loss.backward() may be called on any thread.

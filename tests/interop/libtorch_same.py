@@ -31,6 +31,7 @@ SAME = [
 ]
 
 WAYS = {"replace": [], "standby": ["--standby", "1"], "shrink": ["--on-failure", "shrink"]}
+RACE_STATUS = 66  # of a process in which ThreadSanitizer has found one
 MARKS = ["called", "model", "step"]  # libtorch_rank's: the function is called again, has made its model, has completed a step
 
 SANITIZERS = {"address,undefined": {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:strict_string_checks=1",
@@ -94,19 +95,30 @@ class Tests:
 
     def kinds(self):
         """Tensors and calls of all kinds."""
-        for n in 1, 2, 3:
-            self.run(n, ["kinds"])
+        for n, thread in (1, "0"), (2, "0"), (3, "0"), (2, "1"):
+            self.env["DDP_PROGRESS_THREAD"] = thread
+            self.run(n, ["kinds", os.path.join(self.folder, f"kinds.{n}.{thread}")])
+        del self.env["DDP_PROGRESS_THREAD"]
+        results = [interop.require(self.run(2, ["two", *dies], "--max-restarts", "1")[0], "two models: .*", "stdout")[0] for dies in ((), ("die",))]
+        if results[0] != results[1]:
+            interop.fail(f"{results[1]} after a death, else {results[0]}")
 
     def deaths(self):
+        for (way, n), taken in sorted(self.kill_ranks(self.n_kills).items()):
+            print(f"{way}, {n} ranks, {len(taken)} kills, ms from the kill to: " + ", ".join(
+                f"{what} {statistics.median(t):.0f} ({min(t):.0f} to {max(t):.0f})" for what, t in zip(MARKS, zip(*taken))))
+
+    def kill_ranks(self, n_kills):
         """A run in which a rank is killed has the bits of one in which none is; a job of n ranks that continues with n - 1, those of
-        n - 1 ranks that resume from a checkpoint of the last completed step."""
+        n - 1 ranks that resume from a checkpoint of the last completed step. -> (way, n) -> [[ms to each of MARKS] of a kill]"""
         draw, times, expected = random.Random(self.seed), {}, {}
-        for i in range(self.n_kills):
+        for i in range(n_kills):
             way, n, adam = tuple(WAYS)[i % len(WAYS)], (2, 4)[i // len(WAYS) % 2], draw.randrange(2)
             where, rank = draw.choice(("forward", "backward", "optimizer")), draw.randrange(n)
-            step = draw.randrange(where == "optimizer", 32 // n - 1)  # of 32 / n: at least one is left
+            # of 32 / n: at least one is left; a standby begins after the first
+            step = draw.randrange(where == "optimizer" or way == "standby", 32 // n - 1)
             case = f"n=256,epochs=2,adam={adam}"
-            death = f"{case},kill_in={where},kill_at={step},kill_rank={rank}"
+            death = f"{case},kill_in={where},kill_at={step},kill_rank={rank}" + (f",begun={n + 1}" if way == "standby" else "")
             _, states = self.train(n, death, "--max-restarts", "3", *WAYS[way])
             times.setdefault((way, n), []).append(self.recovery_times())
             self.check_in_place()
@@ -116,9 +128,7 @@ class Tests:
                 expected[at] = self.resumed(n, step, case) if way == "shrink" else self.train(n, case)[1]
             if states != expected[at] or len(set(states)) != 1:
                 interop.fail(f"{way}, {n} ranks, {death}: other bits than expected")
-        for (way, n), taken in sorted(times.items()):
-            print(f"{way}, {n} ranks, {len(taken)} kills, ms from the kill to: " + ", ".join(
-                f"{what} {statistics.median(t):.0f} ({min(t):.0f} to {max(t):.0f})" for what, t in zip(MARKS, zip(*taken))))
+        return times
 
     def resumed(self, n, step, case):
         """n - 1 ranks from a checkpoint of n ranks after so many steps."""
@@ -162,8 +172,16 @@ class Tests:
         out, _ = self.run(2, ["swallow"], *again)
         interop.require(out, "caught: ", "stdout")
         interop.require(out, "rank 0 has completed 25 steps", "stdout")
+        _, err = self.run(2, ["move"], expect=(1,))
+        interop.require(err, "weight: the parameter has moved", "stderr")
         _, err = self.run(3, ["throw"], expect=(1, 143))  # the other ranks exit before it
         interop.require(err, r"(?ms)^ddprun: error: rank 1 failed.*the labels are upside down", "stderr")
+
+    def races(self):
+        """ThreadSanitizer finds a race that a program causes, where it is."""
+        for where, file in ("header", "parallel.hpp"), ("libddp", "worker-runtime/model/"):
+            _, err = self.run(2, ["race", where], expect=(RACE_STATUS,))
+            interop.require(err, rf"(?s)WARNING: ThreadSanitizer: data race.*{file}", "stderr")
 
 
 def read_all(directory, kind, mode="r"):

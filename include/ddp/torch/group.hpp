@@ -85,8 +85,8 @@ struct Survivors {
         const void *owner; // a model
         Weak tensor;
     };
-    uint64_t n_steps = 0;              // that this process has completed, in models of this header
-    size_t n_states = 0;               // that optimizers had in the last one
+    uint64_t n_steps = 0; // that this process has completed, in models of this header
+    size_t n_states = 0;  // that optimizers had, those that were added to a model's state
     std::vector<Parameter> parameters; // of models, also of those that end because of a Retry
 
     static Survivors &get()
@@ -151,9 +151,12 @@ class Group
 
     void barrier() const { check(ddp_barrier(g_)); }
 
-    // In place. A tensor that is not contiguous is copied there and back.
+    // In place. A tensor that is not contiguous is copied there and back. The sum of bools is
+    // whether any is true, as in Python.
     void all_reduce(at::Tensor tensor, ddp_op op = DDP_SUM) const
     {
+        if (tensor.scalar_type() == at::kBool) // a bool is 0 or 1, also in memory
+            op = of_bools(op);
         in_place(tensor, [&](at::Tensor &t, void *stream) {
             return ddp_all_reduce(g_, t.data_ptr(), t.data_ptr(), size_t(t.numel()),
                                   dtype_of(t.scalar_type()), op, stream);
@@ -185,6 +188,12 @@ class Group
     }
 
   private:
+    static ddp_op of_bools(ddp_op op)
+    {
+        if (op == DDP_AVG)
+            throw Error(DDP_EUNSUPPORTED, "bools have no average");
+        return op == DDP_SUM ? DDP_MAX : op == DDP_PROD ? DDP_MIN : op;
+    }
     template <class Call> static void in_place(at::Tensor &tensor, Call call)
     {
         const at::Tensor plain = tensor.detach();

@@ -80,17 +80,21 @@ class Averager
     class NoSync
     {
       public:
-        explicit NoSync(Averager &a) : a_(&a) { a.accumulate(true); }
-        NoSync(NoSync &&other) noexcept : a_(std::exchange(other.a_, nullptr)) {}
+        explicit NoSync(Averager &a) : a_(&a), is_inner_(a.is_accumulating_) { a.accumulate(true); }
+        NoSync(NoSync &&other) noexcept
+            : a_(std::exchange(other.a_, nullptr)), is_inner_(other.is_inner_)
+        {
+        }
         NoSync &operator=(NoSync &&) = delete;
         ~NoSync()
         {
-            if (a_ != nullptr && a_->m_ != nullptr)
+            if (a_ != nullptr && a_->m_ != nullptr && !is_inner_)
                 ddp_model_accumulate(a_->m_, a_->is_accumulating_ = false);
         }
 
       private:
         Averager *a_;
+        bool is_inner_; // another one lives longer
     };
     [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
@@ -105,7 +109,8 @@ class Averager
             throw_failure(rc);
         }
         Survivors::get().n_steps++;
-        Survivors::get().n_states = detail_access::n_states(state_);
+        if (detail_access::has_optimizers(state_))
+            Survivors::get().n_states = detail_access::n_states(state_);
         for (size_t i = 0; i < params_.size(); i++)
             params_[i].tensor.mutable_grad() =
                 ddp_model_is_used(m_, i) ? params_[i].view : at::Tensor();
@@ -143,6 +148,14 @@ class Averager
     }
     ddp_model *get() const { return m_; }
     const Group &group() const { return group_; }
+
+  protected:
+    // A parameter that got another type has lost its hook: no backward pass would notice.
+    void check_places() const
+    {
+        for (size_t i = 0; i < params_.size(); i++)
+            check_place(i);
+    }
 
   private:
     // shared_ptr<Node>, or intrusive_ptr<Node> from libtorch 2.12 or so on
@@ -184,7 +197,7 @@ class Averager
     void check_survival()
     {
         Survivors &s = Survivors::get();
-        if (group_.generation() > 0 && s.n_steps > 0 && s.n_states > 0 &&
+        if (group_.generation() > 0 && s.n_steps > 0 && detail_access::has_optimizers(state_) &&
             detail_access::n_states(state_) < s.n_states)
             throw Error(DDP_EINVAL,
                         "the optimizer was made inside of the function that ddp::run() calls, so "
@@ -304,11 +317,20 @@ class Averager
 
     // --- a step
 
+    void check_place(size_t i) const
+    {
+        if (params_[i].tensor.data_ptr() != tensors_[i].param)
+            throw Error(DDP_EINVAL, params_[i].name +
+                                        ": the parameter has moved: convert a module, or move it "
+                                        "to a device, before its DistributedDataParallel is made");
+    }
+
     void ready(size_t i) // on autograd's thread
     {
+        check_place(i);
+        Named &p = params_[i];
         if (is_accumulating_)
             return;
-        Named &p = params_[i];
         const int task = torch::autograd::get_current_graph_task_id();
         if (task_ != task) {
             task_ = task;
@@ -317,7 +339,9 @@ class Averager
         await_stream();
         torch::NoGradGuard no_grad;
         at::Tensor &grad = p.tensor.mutable_grad();
-        if (grad.is_sparse())
+        if (!grad.defined()) // a function of the program returned none
+            p.view.zero_();
+        else if (grad.is_sparse())
             p.view.copy_(grad.to_dense());
         else if (grad.data_ptr() != p.view.data_ptr())
             p.view.copy_(grad);
@@ -442,6 +466,7 @@ template <class Module> class DistributedDataParallel : public detail::Averager
 
     template <class... Arguments> auto operator()(Arguments &&...arguments)
     {
+        check_places();
         return module_->forward(std::forward<Arguments>(arguments)...);
     }
     Module *operator->() const { return module_; }

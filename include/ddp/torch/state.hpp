@@ -57,7 +57,8 @@ inline void load_tensor(const at::Tensor &tensor, const char *data, size_t n)
 } // namespace detail
 
 // The state of a training. All ranks add the same, in the same order. When the members of the job
-// change, one rank that has completed the last step saves it, and only ranks that have not load it.
+// change, one rank that has completed the last step saves it, and only ranks that have not load it,
+// both while a model is made. What is added by reference has to live as long as that model.
 //
 // What a step changes before loss.backward() returns has to be put back by the program when Retry
 // passes: a step counter that is increased after optimizer.step() needs nothing.
@@ -94,7 +95,8 @@ class State
             [tensor](const char *data, size_t n) { detail::load_tensor(tensor, data, n); });
     }
     // A number, or a struct without pointers.
-    template <class T, class = std::enable_if_t<std::is_trivially_copyable<T>::value>>
+    template <class T, class = std::enable_if_t<std::is_trivially_copyable<T>::value &&
+                                                !std::is_pointer<T>::value>>
     State &add(const std::string &name, T &value)
     {
         return add(
@@ -127,8 +129,10 @@ class detail_access
     // Before the first model of the group; the state has to live until that has been made.
     static void add_to(const Group &g, State &state)
     {
-        for (auto &item : state.items_)
+        for (auto &item : state.items_) {
+            item->failure = nullptr; // of the generation before, if the program keeps the state
             check(ddp_state_add_callbacks(g.get(), item->name.c_str(), save, load, item.get()));
+        }
     }
     // The model is made: what was sent is not needed any more.
     static void free_bytes(const State &state)
@@ -143,6 +147,7 @@ class detail_access
             if (item->failure)
                 std::rethrow_exception(item->failure);
     }
+    static bool has_optimizers(const State &state) { return !state.optimizers_.empty(); }
     static size_t n_states(const State &state)
     {
         size_t n = 0;

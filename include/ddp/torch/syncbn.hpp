@@ -4,6 +4,8 @@
 
 #include <ddp/torch/group.hpp>
 
+#include <limits>
+
 namespace ddp
 {
 
@@ -14,9 +16,12 @@ namespace detail
 
 // One forward pass and its backward pass. libddp keeps the moments of a layer's last forward pass,
 // so that between it and its backward pass the layer has no other.
+//
+// n_passes   one integer: the forward passes of the layer, of which this is the last
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
     static at::Tensor forward(torch::autograd::AutogradContext *context, const at::Tensor &input,
-                              const at::Tensor &weight, const at::Tensor &bias, int64_t layer)
+                              const at::Tensor &weight, const at::Tensor &bias, int64_t layer,
+                              const at::Tensor &n_passes)
     {
         const at::Tensor x = input.contiguous();
         at::Tensor y = at::empty_like(x);
@@ -25,6 +30,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
         check(ddp_syncbn_forward(bn, &shape, x.data_ptr(), y.data_ptr()));
         context->save_for_backward({x});
         context->saved_data["layer"] = layer;
+        context->saved_data["n_passes"] = n_passes;
+        context->saved_data["pass"] = n_passes.item<int64_t>();
         context->saved_data["is_affine"] = weight.defined() && bias.defined();
         return y;
     }
@@ -34,6 +41,10 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
         const at::Tensor x = context->get_saved_variables()[0], dy = grads[0].contiguous();
         const bool is_affine = context->saved_data["is_affine"].toBool();
         auto *bn = reinterpret_cast<ddp_syncbn *>(context->saved_data["layer"].toInt());
+        TORCH_CHECK(context->saved_data["n_passes"].toTensor().item<int64_t>() ==
+                        context->saved_data["pass"].toInt(),
+                    "SyncBatchNorm: another forward pass of the layer came before the backward "
+                    "pass of this one");
         const ddp_syncbn_shape shape = shape_of(x);
         at::Tensor dx = at::empty_like(x), dweight, dbias;
         if (is_affine) {
@@ -43,7 +54,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
         check(ddp_syncbn_backward(bn, &shape, x.data_ptr(), dy.data_ptr(), dx.data_ptr(),
                                   is_affine ? dweight.data_ptr() : nullptr,
                                   is_affine ? dbias.data_ptr() : nullptr));
-        return {dx, dweight, dbias, at::Tensor()};
+        return {dx, dweight, dbias, at::Tensor(), at::Tensor()};
     }
     static ddp_syncbn_shape shape_of(const at::Tensor &x) // [n][channels][...]
     {
@@ -60,8 +71,9 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 
 // For torch::nn::BatchNorm1d, 2d and 3d: their options, parameters, buffers and names. A
 // DistributedDataParallel of a module that has some connects them to the ranks; without one, in a
-// world of 1, and in eval(), they normalize as BatchNorm does. float32 and float64. Tensors that
-// are not contiguous are copied. No layer runs forward twice before its backward pass.
+// world of 1, and in eval(), they normalize as BatchNorm does. float32 and float64; input of
+// another type, as in autocast, is converted, and so is the result. Tensors that are not contiguous
+// are copied. A layer that runs forward twice before its backward pass fails there.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions>
 {
@@ -78,12 +90,18 @@ class SyncBatchNormImpl
     {
         TORCH_CHECK(input.dim() >= 2, "SyncBatchNorm: expected 2 dimensions or more, got ",
                     input.dim());
+        TORCH_CHECK(input.size(1) == this->options.num_features(), "SyncBatchNorm: expected ",
+                    this->options.num_features(), " channels, got ", input.size(1));
         if (layer_ == nullptr || !this->is_training())
             return forward_alone(input);
+        TORCH_CHECK(input.device() == device_, "SyncBatchNorm: the input is on ", input.device(),
+                    ", the layer on ", device_);
         if (this->options.track_running_stats())
             num_batches_tracked.add_(1);
-        return detail::SyncBatchNormFunction::apply(input, weight, bias,
-                                                    reinterpret_cast<int64_t>(layer_));
+        n_passes_.add_(1);
+        return detail::SyncBatchNormFunction::apply(input.to(type_), weight, bias,
+                                                    reinterpret_cast<int64_t>(layer_), n_passes_)
+            .to(input.scalar_type());
     }
 
     // By DistributedDataParallel.
@@ -94,15 +112,18 @@ class SyncBatchNormImpl
                     "SyncBatchNorm: a cumulative average (momentum without a value) is not "
                     "supported");
         const at::Tensor &any = weight.defined() ? weight : running_mean;
+        const bool follows = running_mean.defined() && *this->options.momentum() > 0;
+        type_ = any.defined() ? any.scalar_type() : at::kFloat;
+        device_ = any.defined() ? any.device() : at::Device(at::kCPU);
         o.channels = size_t(this->options.num_features());
-        o.dtype = any.defined() ? dtype_of(any.scalar_type()) : DDP_FLOAT32;
+        o.dtype = dtype_of(type_);
         o.weight = weight.defined() ? weight.data_ptr() : nullptr;
         o.bias = bias.defined() ? bias.data_ptr() : nullptr;
-        o.running_mean = running_mean.defined() ? running_mean.data_ptr() : nullptr;
-        o.running_var = running_var.defined() ? running_var.data_ptr() : nullptr;
-        o.eps = this->options.eps();
+        o.running_mean = follows ? running_mean.data_ptr() : nullptr;
+        o.running_var = follows ? running_var.data_ptr() : nullptr;
+        o.eps = std::max(this->options.eps(), std::numeric_limits<double>::min()); // 0: a default
         o.momentum = *this->options.momentum();
-        o.stream = any.defined() ? detail::stream_of(any.device()) : nullptr;
+        o.stream = detail::stream_of(device_);
         check(ddp_syncbn_create(g.get(), &o, &layer_));
     }
     void disconnect() noexcept { layer_ = nullptr; } // which belongs to the group
@@ -120,6 +141,9 @@ class SyncBatchNormImpl
     }
     void _check_input_dim(const at::Tensor &) override {}
     ddp_syncbn *layer_ = nullptr;
+    at::ScalarType type_ = at::kFloat; // of the layer's memory
+    at::Device device_ = at::kCPU;
+    at::Tensor n_passes_ = at::zeros({1}, at::kLong); // forward passes over all ranks
 };
 TORCH_MODULE(SyncBatchNorm);
 

@@ -2,14 +2,17 @@
 // programs: torch's headers take a minute to compile.
 //
 //     libtorch_rank train DIRECTORY [NAME=VALUE...]   trains a conv net, as libtorch_same.py does
-//     libtorch_rank kinds                             tensors of all kinds, and calls of all kinds
+//     libtorch_rank kinds DIRECTORY                   tensors of all kinds, and calls of all kinds
 //     libtorch_rank bench mlp|conv STEPS              times steps, for bench/libtorch.py
 //     libtorch_rank digits|gpt [ARGUMENT...]          main() of examples/libtorch
-//     libtorch_rank inside | optimizer | throw | swallow
+//     libtorch_rank two [die]                         two models; rank 1 dies between their steps
+//     libtorch_rank inside | optimizer | throw | swallow | move
+//     libtorch_rank race header|libddp                for ThreadSanitizer, which has to find it
 //
 // train writes DIRECTORY/losses.R, the bits of each loss, DIRECTORY/times.R, when a rank was killed
 // and when this one was past the steps of a recovery, and at its end DIRECTORY/state.R, the bytes
-// of parameters, buffers and momentum, which a test compares.
+// of parameters, buffers and momentum, which a test compares. DIRECTORY/begun.PID is there once a
+// process is about to join the job, or to wait as a standby.
 #include <ddp/torch.hpp>
 
 #include <ATen/autocast_mode.h>
@@ -19,6 +22,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -36,6 +40,22 @@ namespace gpt
 {
 #include "../../../examples/libtorch/gpt.cpp"
 }
+
+#ifdef __SANITIZE_THREAD__
+// The runtime of gcc 12 does not know this function: for it, libddp would unlock what it has not
+// locked. It knows the one with the other clock.
+extern "C" int pthread_mutex_clocklock(pthread_mutex_t *mutex, clockid_t clock,
+                                       const struct timespec *until) noexcept
+{
+    timespec now, end;
+    clock_gettime(clock, &now);
+    clock_gettime(CLOCK_REALTIME, &end);
+    const int64_t ns = end.tv_nsec + until->tv_nsec - now.tv_nsec + 1000000000;
+    end.tv_sec += until->tv_sec - now.tv_sec - 1 + ns / 1000000000;
+    end.tv_nsec = ns % 1000000000;
+    return pthread_mutex_timedlock(mutex, &end);
+}
+#endif
 
 static double now_ms() // the same clock in all processes
 {
@@ -157,8 +177,22 @@ struct Training {
         append_line(folder + "/times." + std::to_string(world.rank()),
                     std::string(what) + " " + std::to_string(now_ms()));
     }
+    // As many processes as begun=N says have begun: with ranks that all live, one is a standby.
+    void await_standby() const
+    {
+        const auto has_begun = [](const std::filesystem::directory_entry &file) {
+            return file.path().filename().string().rfind("begun.", 0) == 0;
+        };
+        for (const double end = now_ms() + 120000; now_ms() < end; usleep(10000)) {
+            std::filesystem::directory_iterator files(folder);
+            if (std::count_if(std::filesystem::begin(files), std::filesystem::end(files),
+                              has_begun) >= arguments.get("begun", 0))
+                return;
+        }
+    }
     void die(const ddp::Group &world) const
     {
+        await_standby();
         note(world, "killed");
         raise(SIGKILL);
     }
@@ -252,6 +286,7 @@ static void train(int argc, char **argv)
     torch::manual_seed(2);
     Net net;
     auto optimizer = make_optimizer(net, arguments.get("adam", 0) != 0);
+    append_line(std::string(argv[2]) + "/begun." + std::to_string(getpid()), "");
     ddp::run(Training{argv[2], arguments, images, labels, net, *optimizer});
 }
 
@@ -524,6 +559,76 @@ static void normalize(const ddp::Group &g)
     EXPECT(g, ddp::convert_sync_batchnorm(other)->weight.data_ptr() == other->weight.data_ptr());
 }
 
+static std::string error_of(const std::function<void()> &call)
+{
+    try {
+        call();
+    } catch (const std::exception &e) {
+        return e.what();
+    }
+    return "";
+}
+
+// Input that libddp would read as if it were another: of other types and shapes, or too late.
+static void normalize_odd_input(const ddp::Group &g)
+{
+    ddp::SyncBatchNorm norm(nn::BatchNormOptions(3).momentum(0.0));
+    nn::BatchNorm2d plain(nn::BatchNormOptions(3).momentum(0.0));
+    ddp::DistributedDataParallel model(g, norm);
+    Tensor x = torch::randn({4, 3, 5, 5}).to(torch::kBFloat16);
+    g.broadcast(x);
+    const Tensor y = model(x);
+    EXPECT(g, y.scalar_type() == torch::kBFloat16 && at::allclose(y, plain(x), 0.05, 0.05));
+    y.sum().backward();
+    EXPECT(g, norm->weight.grad().scalar_type() == torch::kFloat);
+    EXPECT(g, norm->running_mean.equal(torch::zeros({3})));
+    EXPECT(g, error_of([&] {
+                  model(torch::randn({4, 2}));
+              }).find("3 channels, got 2") != std::string::npos);
+    const Tensor first = model(torch::randn({4, 3})).square().sum();
+    const Tensor second = model(torch::randn({4, 3})).square().sum();
+    const std::string late = error_of([&] { first.backward(); });
+    EXPECT(g, g.world_size() == 1 || late.find("another forward pass") != std::string::npos);
+}
+
+// A function whose input gets no gradient.
+struct NoGradient : torch::autograd::Function<NoGradient> {
+    static Tensor forward(torch::autograd::AutogradContext *, const Tensor &x, const Tensor &)
+    {
+        return x * 2;
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext *,
+                                                   torch::autograd::variable_list grads)
+    {
+        return {grads[0] * 2, Tensor()};
+    }
+};
+
+static void use_odd_gradients(const ddp::Group &g)
+{
+    nn::Linear a(4, 4), b(4, 4);
+    nn::Sequential both(a, b);
+    ddp::DistributedDataParallel model(g, both);
+    for (int i = 0; i < 2; i++) {
+        both->zero_grad();
+        const Tensor y = NoGradient::apply(a(torch::ones({1, 4})), b->weight).sum() + b->bias.sum();
+        (g.rank() == 0 ? y + b->weight.sum() : y).backward();
+        EXPECT(g, is_same(g, a->weight.grad()));
+        EXPECT(g, at::allclose(b->weight.grad(), torch::full({4, 4}, 1.0 / g.world_size())));
+    }
+    both->zero_grad();
+    {
+        auto outer = model.no_sync();
+        {
+            auto inner = model.no_sync();
+        }
+        both->forward(torch::full({1, 4}, double(g.rank() + 1))).sum().backward();
+        EXPECT(g, model.stats().n_steps == 2);
+    }
+    both->forward(torch::full({1, 4}, double(g.rank() + 1))).sum().backward();
+    EXPECT(g, model.stats().n_steps == 3 && is_same(g, a->weight.grad()));
+}
+
 static void use_data_loader(const ddp::Group &g)
 {
     struct Numbers : torch::data::datasets::Dataset<Numbers, int64_t> {
@@ -540,6 +645,29 @@ static void use_data_loader(const ddp::Group &g)
         }
 }
 
+static std::string directory; // of this run
+
+static void use_checkpoint(const ddp::Group &g) // which a thread writes
+{
+    nn::Linear layer(4, 4);
+    optim::Adam optimizer(layer->parameters(), 0.1);
+    ddp::DistributedDataParallel model(g, layer);
+    ddp::DistributedSampler sampler(g, 16);
+    ddp::Checkpoint checkpoint(g, directory, {2, true});
+    for (int64_t step = 0; step < 4; step++) {
+        optimizer.zero_grad();
+        model(torch::ones({1, 4})).sum().backward();
+        optimizer.step();
+        checkpoint.save(step, *layer, optimizer, sampler);
+    }
+    checkpoint.wait();
+    const Tensor saved = layer->weight.detach().clone();
+    nn::init::zeros_(layer->weight);
+    EXPECT(g, checkpoint.latest() == 3);
+    checkpoint.load(3, *layer, optimizer, sampler);
+    EXPECT(g, layer->weight.equal(saved));
+}
+
 static void use_group(const ddp::Group &g)
 {
     Tensor t = torch::full({2, 3}, g.rank() + 1.0).t(); // not contiguous
@@ -551,6 +679,11 @@ static void use_group(const ddp::Group &g)
     EXPECT(g, g.all_gather(torch::tensor({g.rank()}, torch::kLong)).flatten()[-1].item<int64_t>() ==
                   g.world_size() - 1);
     EXPECT(g, g.mean(g.rank()) == (g.world_size() - 1) / 2.0);
+    Tensor any = torch::tensor({true, false, g.rank() == 0}), all = any.clone();
+    g.all_reduce(any);
+    g.all_reduce(all, DDP_PROD);
+    EXPECT(g, any.equal(torch::tensor({true, false, true})) && any.sum().item<int64_t>() == 2);
+    EXPECT(g, all.equal(torch::tensor({true, false, g.world_size() == 1})));
     try {
         g.all_reduce(torch::zeros({2}, torch::kComplexFloat));
         EXPECT(g, false);
@@ -562,12 +695,40 @@ static void use_group(const ddp::Group &g)
 static void kinds(const ddp::Group &g)
 {
     for (auto use : {use_group, use_types, use_autocast, use_layouts, use_odd_modules, use_threads,
-                     use_unused, use_clipping_weights_and_join, normalize, use_data_loader}) {
+                     use_unused, use_clipping_weights_and_join, normalize, normalize_odd_input,
+                     use_odd_gradients, use_checkpoint, use_data_loader}) {
         torch::manual_seed(10 + g.rank()); // other values on each rank: rank 0's count
         use(g);
     }
     if (n_bad > 0)
         throw std::runtime_error(std::to_string(n_bad) + " expectations failed");
+}
+
+// --- two models ----------------------------------------------------------------------------------
+
+// Their steps are counted together, and the first model has the state of both.
+static void two(bool dies)
+{
+    torch::manual_seed(3);
+    nn::Linear layers[2] = {nn::Linear(4, 4), nn::Linear(4, 4)};
+    optim::Adam first(layers[0]->parameters(), 0.1), second(layers[1]->parameters(), 0.1);
+    ddp::run([&](ddp::Group g) {
+        ddp::State state(first);
+        state.add("second", second);
+        ddp::DistributedDataParallel a(g, layers[0], state), b(g, layers[1]);
+        for (uint64_t n; (n = g.completed_steps()) < 40;) {
+            if (dies && n == 11 && g.rank() == 1 && g.generation() == 0)
+                raise(SIGKILL);
+            auto &model = n % 2 == 0 ? a : b;
+            optim::Adam &optimizer = n % 2 == 0 ? first : second;
+            optimizer.zero_grad();
+            model(torch::full({1, 4}, 0.1 * double(n + 1))).square().sum().backward();
+            optimizer.step();
+        }
+        Tensor sums = layers[0]->weight.detach() * 7 + layers[1]->weight.detach();
+        EXPECT(g, is_same(g, sums));
+        ddp_log0(g.get(), "two models: %.17g\n", sums.abs().sum().item<double>());
+    });
 }
 
 // --- what programs do wrong ----------------------------------------------------------------------
@@ -604,11 +765,35 @@ static void misuse(const std::string &what)
                 return;
             }
             printf("rank %d has completed %d steps\n", g.rank(), int(g.completed_steps()));
+        } else if (what == "move") {
+            ddp::DistributedDataParallel model(g, outer);
+            outer->to(torch::kDouble);
+            model(torch::ones({1, 4}, torch::kDouble)).sum().backward();
         } else if (g.rank() == 1) {
             throw std::logic_error("the labels are upside down");
         } else {
             g.barrier();
         }
+    });
+}
+
+// Two threads use a model at the same time: what the header keeps, or what libddp does.
+static void race(bool in_libddp)
+{
+    nn::Linear layer(4, 4);
+    ddp::run([&](ddp::Group g) {
+        ddp::DistributedDataParallel model(g, layer);
+        std::thread other([&] {
+            if (in_libddp)
+                ddp_model_ready(model.get(), 0);
+            else
+                auto adding = model.no_sync();
+        });
+        if (in_libddp)
+            ddp_model_ready(model.get(), 1);
+        else
+            model(torch::ones({1, 4})).sum().backward();
+        other.join();
     });
 }
 
@@ -629,8 +814,13 @@ int main(int argc, char **argv)
             return digits::main(argc - 1, argv + 1);
         else if (what == "gpt")
             return gpt::main(argc - 1, argv + 1);
-        else if (what == "kinds")
+        else if (what == "kinds" && argc > 2) {
+            directory = argv[2];
             ddp::run(kinds);
+        } else if (what == "two")
+            two(argc > 2);
+        else if (what == "race" && argc > 2)
+            race(std::string(argv[2]) == "libddp");
         else
             misuse(what);
     } catch (const std::logic_error &e) {
