@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """docs/how-to/libtorch.md, followed by a new user: ddprun is installed below a prefix as docs/get-started/install.md has it, and the page's
-program is built by the page's commands outside of the source.
+program is built by the page's commands outside of the source, with CMake and without.
 
 usage: libtorch_page.py --torch VERSION
 
@@ -44,7 +44,7 @@ def main():
     parser.add_argument("--torch", required=True, choices=interop.VERSIONS)
     arguments = parser.parse_args()
     python, env = interop.find_python(arguments.torch)
-    for program in "cmake", "c++", "meson":
+    for program in "cmake", "c++", "meson", "pkg-config":
         if shutil.which(program) is None:
             interop.skip(f"not installed: {program}")
     interop.DEADLINE_S = 1800
@@ -55,10 +55,14 @@ def main():
             with open(os.path.join(project, name), "w", encoding="utf-8") as file:
                 file.write(text)
         env["PATH"] = ":".join([prefix + "/bin", os.path.dirname(python), env["PATH"]])
-        env["TORCH_CUDA_ARCH_LIST"], env["LDFLAGS"] = "9.0", "-Wl,--allow-shlib-undefined"  # the page's remedies
-        out, _ = interop.run(["sh", "-ec", f"cd {project}\n{only(blocks(GUIDE, 'sh', 'cmake -B build'))}"], env)
-        if float(interop.require(out, r"(?m)^epoch 9: loss (\S+)$", "stdout")[1]) > 0.3:
-            interop.fail("it learned too little")
+        env["PKG_CONFIG_PATH"] = prefix + "/lib/pkgconfig"
+        remedy = "-Wl,--allow-shlib-undefined"  # the page's, as is the next line
+        env["TORCH_CUDA_ARCH_LIST"], env["LDFLAGS"] = "9.0", remedy
+        for way in "cmake -B build", "pkg-config":
+            commands = only(blocks(GUIDE, "sh", way)).replace("c++ ", f"c++ {remedy} ")
+            out, _ = interop.run(["sh", "-ec", f"cd {project}\n{commands}"], env)
+            if float(interop.require(out, r"(?m)^epoch 9: loss (\S+)$", "stdout")[1]) > 0.3:
+                interop.fail("it learned too little")
     print("passed")
     return 0
 
