@@ -13,6 +13,8 @@ the time. A random rank is killed at a random time. Rows:
   warm                      all ranks are forked again (--warm --on-failure restart); a few kills
   restart, torchrun         all ranks start again; torchrun of PyTorch 2.11 and of the newest; a few kills. Rank 0 serves the store: with
                             torchrun's default, gloo finds keys of the ranks before, and fails
+  torchft                   the others continue without it, by torchft; a job for each of a few kills. $TORCHFT_PYTHON is a Python with
+                            torchft; otherwise the row is left out
 
 In the rows shrink and forked, each fifth kill is of two ranks: the second dies up to 50 ms after the first, perhaps while the others
 recover, and the time counts from its death. `restarts` is how often all ranks started again where that should not happen.
@@ -37,6 +39,7 @@ from torch_venv import NEWEST, OWN_STORE, VERSIONS, torch_venv
 
 RANK = os.path.join(results.ROOT, "tests/interop/torch_backend/recovering_rank.py")
 COST = os.path.join(results.ROOT, "bench/programs/elastic_step.py")
+TORCHFT = os.path.join(results.ROOT, "bench/programs/torchft_job.py")
 LINE = re.compile(rb"step (\d+) \w+ generation (\d+) pid (\d+) rank (\d+) world (\d+) .* at (\S+)$")
 LIMIT_S, END_S = 120, 10
 FOREVER = "1000000"
@@ -218,6 +221,11 @@ def make_rows(args, python, env):
             rows.append(Row("torchrun", lambda n, words=words: [*words, str(n), RANK, "--steps", FOREVER, "--ms", str(args.ms)],
                             with_ddp_torch(args, {**venv[1], **OWN_STORE}), n_each=FEW, keeps=False, share=FEW))
             rows[-1].version = version
+    if "TORCHFT_PYTHON" in os.environ:
+        command = [os.environ["TORCHFT_PYTHON"], TORCHFT]
+        rows.append(Row("torchft", lambda n: [*command, str(n), str(args.ms)], env, n_each=1, shrinks=True, share=FEW // 5))
+        version = subprocess.check_output([command[0], "-c", "import torch; print(torch.__version__)"], env=env, text=True)
+        rows[-1].version = ".".join(version.split(".")[:2])
     return rows
 
 
