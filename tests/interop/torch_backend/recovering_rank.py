@@ -68,10 +68,10 @@ class Plan:
         while not all(map(os.path.exists, marks)) and time.monotonic() < deadline:
             time.sleep(0.001)
 
-
     def note_ready(self):
         """A process has begun. It may be a standby."""
-        os.close(os.open(os.path.join(self.marks, f"ready-{os.getpid()}"), os.O_CREAT))
+        if self.n_ranks > 0:
+            os.close(os.open(os.path.join(self.marks, f"ready-{os.getpid()}"), os.O_CREAT))
 
     def await_standby(self):
         """Until a standby has begun, if this job has one: its predecessors and the dead ranks had begun too."""
