@@ -21,12 +21,15 @@ The ways of access take turns for each figure.
   --no-round-trip      only the figures of many ranks
   --build DIR          default: build
 
-Beyond 4096 nodes there are only links, and beyond 131,072 ranks no direct connections. Needs open files for all of them: as root also beyond
-the hard limit.
+Beyond 4096 nodes there are only links. Connections and links are left out if the limit of open files, which root may be able to raise, is
+smaller than their number.
 """
 import argparse
+import contextlib
 import os
 import resource
+import select
+import socket
 import statistics
 import subprocess
 import sys
@@ -35,7 +38,7 @@ import results
 
 LIMIT_S = 600
 FILES_BESIDE = 200
-MAX_RELAYS, MAX_DIRECT = 4096, 1 << 17
+MAX_RELAYS, MAX_FILES = 4096, 1 << 17
 TOKEN = "0123456789abcdef0123456789abcdef"  # of relayed_store
 DIRECT, SEALED, PLAIN, LINKS, APART = "direct", "relays, encrypted", "relays, in the clear", "links", "links, ranks apart"
 
@@ -116,9 +119,41 @@ def round_trips(args):
 
 # --- many ranks ---
 
-def ways_of(n_ranks, n_nodes):
-    return [way for way, is_possible in ((DIRECT, n_ranks <= MAX_DIRECT), (SEALED, n_nodes <= MAX_RELAYS), (PLAIN, n_nodes <= MAX_RELAYS),
-                                         (LINKS, True), (APART, True)) if is_possible]
+def slab_bytes():
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("Slab:")) * 1024
+
+
+def kernel_bytes_a_socket(n=3000):
+    """What the kernel needs for a connected socket that a process polls."""
+    sockets, poll = [], select.epoll()
+
+    def connect(times):
+        for _ in range(times):
+            here = socket.create_connection(listener.getsockname())
+            sockets.extend((here, listener.accept()[0]))
+            for end_of_it in sockets[-2:]:
+                poll.register(end_of_it, select.EPOLLIN)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as listener:
+        connect(n // 10)  # what is allocated once
+        before = slab_bytes()
+        connect(n)
+        per_socket = (slab_bytes() - before) / (2 * n)
+    for one in sockets:
+        one.close()
+    poll.close()
+    return per_socket
+
+
+def ways_of(n_ranks, n_nodes, max_files):
+    has_files = n_ranks + FILES_BESIDE <= max_files
+    found = [way for way, is_possible in ((DIRECT, has_files), (SEALED, has_files and n_nodes <= MAX_RELAYS),
+                                          (PLAIN, has_files and n_nodes <= MAX_RELAYS), (LINKS, n_nodes + FILES_BESIDE <= max_files),
+                                          (APART, n_nodes + FILES_BESIDE <= max_files)) if is_possible]
+    if DIRECT not in found:
+        print(f"left out: connections of {n_ranks:,} ranks; the limit of open files is {max_files:,}", file=sys.stderr)
+    return found
 
 
 def run_phases(args, way, n_ranks, n_nodes):
@@ -143,9 +178,12 @@ def run_phases(args, way, n_ranks, n_nodes):
     return found
 
 
-def rank_rows(args):
+def rank_rows(args, per_socket):
+    max_files = raise_file_limit()
     for n_ranks, n_nodes in args.ranks:
-        ways = ways_of(n_ranks, n_nodes)
+        ways = ways_of(n_ranks, n_nodes, max_files)
+        if not ways:
+            continue
         found = {way: [] for way in ways}
         for _ in range(args.runs):
             for way in ways:
@@ -155,10 +193,12 @@ def rank_rows(args):
             for way in ways:
                 runs = [run[phase] for run in found[way]]
                 middle = {key: statistics.median(run[key] for run in runs) for key in ("seconds", "cpu_s", "mb", "sockets")}
-                base = base or (middle if way == DIRECT else {"seconds": 0, "cpu_s": 0})
+                middle["all_mb"] = middle["mb"] + middle["sockets"] * per_socket / 1e6
+                base = base or (middle if way == DIRECT else dict.fromkeys(middle, 0))
                 yield [f"{n_ranks:,} of {n_nodes:,}", phase, way, len(runs), f"{runs[0]['requests']:,}", f"{min(run['seconds'] for run in runs):.3f}",
                        f"{middle['seconds']:.3f}", ratio(middle["seconds"], base["seconds"]), f"{middle['cpu_s']:.3f}",
-                       ratio(middle["cpu_s"], base["cpu_s"]), f"{middle['mb']:.1f}", f"{middle['sockets']:.0f}"]
+                       ratio(middle["cpu_s"], base["cpu_s"]), f"{middle['mb']:.1f}", f"{middle['sockets']:.0f}", f"{middle['all_mb']:.1f}",
+                       ratio(middle["all_mb"], base["all_mb"])]
 
 
 def pair(text):
@@ -168,15 +208,13 @@ def pair(text):
     return ranks, nodes
 
 
-def may_open(n_files):
-    """As root also beyond the hard limit."""
+def raise_file_limit():
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, n_files),) * 2)
-    except (OSError, ValueError) as error:
-        print(f"left out: {n_files} open files: {error}", file=sys.stderr)
-        return False
-    return True
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, MAX_FILES),) * 2)
+        return max(hard, MAX_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def main():
@@ -191,17 +229,18 @@ def main():
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
     args.ranks = args.ranks or [(1024, 128), (8192, 1024), (16384, 2048)]
-    args.ranks = [(ranks, nodes) for ranks, nodes in args.ranks if may_open((ranks if ranks <= MAX_DIRECT else nodes) + FILES_BESIDE)]
     before = results.load_average()
+    per_socket = kernel_bytes_a_socket()
     parts = [] if args.no_round_trip else [
         f"A get, {args.requests:,} in turn by one client:",
         results.table(["access", "runs", "min p50 us", "median p50 us", "median p99 us", "median / direct"], round_trips(args))]
     parts += [
         "Ranks of nodes: join (connect, handshake, count, wait for a key that the last one sets), "
         f"{args.barriers} barriers (count, wait), gather (set a value, a barrier, get {args.gets} values one by one). "
-        "CPU, memory and sockets are those of the process with the store; requests are those with a reply:",
+        "CPU, memory and sockets are those of the process with the store; requests are those with a reply. "
+        f"The kernel needs {per_socket:,.0f} bytes for a socket:",
         results.table(["ranks of nodes", "phase", "access", "runs", "requests", "min s", "median s", "/ direct", "median CPU s", "/ direct", "MB",
-                       "sockets"], rank_rows(args))]
+                       "sockets", "MB with sockets", "/ direct"], rank_rows(args, per_socket))]
     results.report("relay", "\n\n".join(parts), before)
 
 
