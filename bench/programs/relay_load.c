@@ -4,9 +4,10 @@
  *     relay_load PORT NODES CLIENTS BARRIERS GETS [apart]
  *
  * PORT of 127.0.0.1 takes links (relay_hub.h) of the run "bench" and generation 1, sealed with
- * DDP_TOKEN if that is set; that of 127.0.0.2 does if there are more than 25,000, and so on. Each node has a link, and its part of the clients, which do what
- * ranks.h has. The requests that a node's clients make at one moment travel in one frame; apart: in
- * a frame each, as those of ranks that are not in step. Prints a line for each phase. */
+ * DDP_TOKEN if that is set; of more than 25,000, others go to 127.0.0.2, and so on. Each node has a
+ * link, and its part of the clients, which do what ranks.h has. The requests that a node's clients
+ * make at one moment travel in one frame; apart: in a frame each, as those of ranks that are not in
+ * step. Prints a line for each phase. */
 #include "ranks.h"
 
 #include "common/error.h"

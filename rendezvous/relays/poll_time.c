@@ -6,7 +6,7 @@ void poll_time_expect(struct poll_time *p, enum poll_wait next, uint64_t now_ns)
     if (next != p->next)
         p->is_fast[p->next] = is_fast;
     else if (is_fast)
-        return; /* another request on its way to the store, or another reply: the first one counts */
+        return; /* another request, or another part of the reply: the first one counts */
     p->next = next;
     p->since_ns = now_ns;
 }
