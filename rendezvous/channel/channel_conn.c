@@ -35,14 +35,17 @@ enum stage {
 struct channel_conn {
     uv_tcp_t tcp;
     uv_timer_t timer;
-    uv_connect_t connect;
-    uv_write_t write;
-    uv_shutdown_t shutdown;
+    union { /* one after the other */
+        uv_req_t any;
+        uv_connect_t connect;
+        uv_write_t write;
+        uv_shutdown_t shutdown;
+    } request;
     struct channel_conn_host *host; /* borrowed */
     struct channel_conn_callbacks callbacks;
     struct seal *seal;     /* owned */
     struct co_buf in;      /* of an incomplete frame */
-    struct co_buf writing; /* lent to the kernel by `write`, empty otherwise */
+    struct co_buf writing; /* lent to the kernel by a write, empty otherwise */
     enum stage stage;
     bool is_connected;
     bool is_mid_frame; /* the timer runs for that */
@@ -197,7 +200,7 @@ static void linger(struct channel_conn *c)
 {
     c->stage = STAGE_LINGERING;
     uv_timer_start(&c->timer, on_late, CHANNEL_CONN_LINGER_MS, 0);
-    if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shutdown) < 0)
+    if (uv_shutdown(&c->request.shutdown, (uv_stream_t *)&c->tcp, on_shutdown) < 0)
         end_now(c);
 }
 
@@ -209,7 +212,7 @@ static void write_rest(struct channel_conn *c, struct co_buf *out)
     *out = empty;
     uv_buf_t buf =
         uv_buf_init((char *)co_buf_bytes(&c->writing), (unsigned)co_buf_len(&c->writing));
-    int rc = uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written);
+    int rc = uv_write(&c->request.write, (uv_stream_t *)&c->tcp, &buf, 1, on_written);
     if (rc < 0)
         fail_later(c, rc, uv_strerror(rc));
 }
@@ -407,7 +410,7 @@ static int create(struct channel_conn_host *h, struct seal *seal,
     c->seal = seal;
     c->callbacks = *callbacks;
     c->n_handles = 2;
-    c->tcp.data = c->timer.data = c->connect.data = c->write.data = c->shutdown.data = c;
+    c->tcp.data = c->timer.data = c->request.any.data = c;
     uv_tcp_init(h->loop, &c->tcp);
     uv_timer_init(h->loop, &c->timer);
     h->n_conns++;
@@ -485,7 +488,7 @@ int channel_conn_connect(struct channel_conn_host *h, struct seal *seal, const s
     if (rc < 0)
         return rc;
     uv_timer_start(&c->timer, on_late, connect_ms, 0);
-    rc = uv_tcp_connect(&c->connect, &c->tcp, to, on_connected);
+    rc = uv_tcp_connect(&c->request.connect, &c->tcp, to, on_connected);
     if (rc < 0) {
         end_now(c);
         return co_fail(err, rc, "%s", uv_strerror(rc));

@@ -52,7 +52,7 @@ static const enum wire_op ops_of_b[N_OPS_B] = {
 
 void codec_init(struct codec *c, const struct codec_limits *limits)
 {
-    *c = (struct codec){.limits = *limits};
+    *c = (struct codec){.limits = limits};
 }
 
 /* --- opcodes --- */
@@ -129,9 +129,9 @@ static int read_count(struct codec *c, const uint8_t *bytes, size_t len, struct 
     if (len - c->pos < 8)
         return 0;
     uint64_t n = wire_get_u64(bytes + c->pos);
-    if (n > c->limits.max_keys)
+    if (n > c->limits->max_keys)
         return co_fail(err, -EPROTO, "%s: %" PRIu64 " keys (at most %" PRIu64 ")", c->shape->name,
-                       n, c->limits.max_keys);
+                       n, c->limits->max_keys);
     c->n_rounds = c->n_left = n;
     c->pos += 8;
     c->body = c->pos;
@@ -144,12 +144,12 @@ static int read_string(struct codec *c, bool is_key, const uint8_t *bytes, size_
     if (len - c->pos < 8)
         return 0;
     uint64_t n = wire_get_u64(bytes + c->pos);
-    uint64_t max = is_key ? c->limits.max_key_bytes : c->limits.max_value_bytes;
+    uint64_t max = is_key ? c->limits->max_key_bytes : c->limits->max_value_bytes;
     if (n > max)
         return too_long(c, is_key ? "key" : "value", n, max, err);
-    if (n > c->limits.max_request_bytes || c->pos + 8 > c->limits.max_request_bytes - n)
+    if (n > c->limits->max_request_bytes || c->pos + 8 > c->limits->max_request_bytes - n)
         return co_fail(err, -EPROTO, "%s: more than %" PRIu64 " bytes", c->shape->name,
-                       c->limits.max_request_bytes);
+                       c->limits->max_request_bytes);
     if (len - c->pos - 8 < n)
         return 0;
     if (!c->shape->counted) {

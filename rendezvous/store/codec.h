@@ -44,7 +44,7 @@ enum {
 };
 
 struct codec {
-    struct codec_limits limits;
+    const struct codec_limits *limits; /* borrowed */
     enum codec_dialect dialect;
 
     /* The request in progress. All offsets are from its opcode. */
@@ -83,6 +83,7 @@ enum codec_result {
     CODEC_AMBIGUOUS = 2, /* a complete DELETE_KEY of A, or the beginning of an APPEND of B */
 };
 
+/* limits   borrowed as long as c is used */
 void codec_init(struct codec *c, const struct codec_limits *limits);
 
 /* Look for a complete request.
