@@ -171,6 +171,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->world.node_name,
         spec->world.local_addr,
         spec->world.endpoint_host,
+        spec->world.also,
         spec->world.etcd,
         spec->world.token_file,
         spec->world.store_allow,

@@ -82,6 +82,14 @@ struct http_spec {
 /* For server_opts.host_advice. */
 #define JOB_HTTP_HOST_ADVICE "start the job with --http-host"
 
+/* Where a process of the job may also be asked which one coordinates. */
+struct job_endpoint {
+    char host[MESSAGE_HOST_BYTES];
+    uint16_t port; /* not 0 */
+};
+
+enum { JOB_MAX_ENDPOINTS = 16 }; /* of a list, the first one included */
+
 /* How this node finds the others. Zeroed: it is alone, with a roster in its own process. */
 struct job_world {
     bool has_others;    /* other nodes may join (docs/design/membership.md) */
@@ -101,7 +109,9 @@ struct job_world {
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the
                             address by which it reaches the roster */
     char *endpoint_host; /* owned; where the roster is looked for: a name or an address */
-    uint16_t endpoint_port;     /* not 0 */
+    uint16_t endpoint_port;    /* not 0 */
+    struct job_endpoint *also; /* owned; with `failover`: n_also more endpoints */
+    uint32_t n_also;
     const char *unsaid;         /* this option was not given, so endpoint_host is this machine;
                                  * static. NULL: it was given */
     struct etcd_settings *etcd; /* owned; etcd is used, and decides which node has the roster; NULL:

@@ -289,6 +289,14 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     w->failover = conf.failover && !is_static && w->etcd == NULL && spec->remote == NULL &&
                   w->has_others && conf.is_host != CLI_CONF_HOST_NO && d->assignment == NULL;
     w->endpoint_once = conf.endpoint_once;
+    if (!w->failover && w->n_also > 0) {
+        w->n_also = 0;
+        if ((rc = cli_note(spec, err,
+                           "%s: only the first endpoint is used: the others are asked with "
+                           "--rdzv-conf failover=majority",
+                           d->given[OPTION_RDZV_ENDPOINT].by)) < 0)
+            return rc;
+    }
     bool is_settled = spec->remote != NULL || d->assignment != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
         w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;

@@ -199,6 +199,24 @@ int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co
  * returns   0, -EINVAL */
 int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err);
 
+/* --- cli_endpoints.c --- */
+
+/* A name or an address that goes to other nodes: 1 to max printable characters without blanks.
+ *
+ * by        the option, for messages
+ * returns   0, -EINVAL */
+int cli_check_host(const char *by, const char *host, size_t max, struct co_error *err);
+
+/* HOST[:PORT][,...] of --rdzv-endpoint: where the job begins, and where else a node may ask which
+ * process coordinates. ret_n is 0 if nothing is given.
+ *
+ * port      the default
+ * returns   0, -EINVAL: an entry is empty, too long, malformed or listed twice, or there are too
+ *           many */
+int cli_read_endpoints(const struct given *g, uint16_t port,
+                       struct job_endpoint ret[JOB_MAX_ENDPOINTS], uint32_t *ret_n,
+                       struct co_error *err);
+
 /* --- cli_conf.c --- */
 
 /* --rdzv-conf: torchrun's settings of the rendezvous, "KEY=VALUE,KEY=VALUE". A setting that ddprun

@@ -250,6 +250,11 @@ static int read_endpoint(const struct draft *d, char host[CLI_NAME_MAX + 1], uin
     if (g->value == NULL || *g->value == '\0')
         return 0;
     int rc = cli_check_name(g, err);
+    if (rc == 0 && strchr(g->value, ',') != NULL)
+        rc = co_fail(err, -EINVAL,
+                     "invalid value '%.200s' for %s: a list of endpoints requires --rdzv-backend "
+                     "c10d",
+                     g->value, g->by);
     return rc < 0 ? rc : co_parse_endpoint(g->by, g->value, host, CLI_NAME_MAX + 1, port, err);
 }
 
@@ -262,7 +267,11 @@ static int set_alone(const struct draft *d, enum backend backend, struct job_spe
     const struct given *addr = &d->given[OPTION_MASTER_ADDR];
     char host[CLI_NAME_MAX + 1];
     uint16_t port = 0;
-    int rc = read_endpoint(d, host, &port, err);
+    struct job_endpoint found[JOB_MAX_ENDPOINTS];
+    uint32_t n_found;
+    int rc = backend == C10D ? cli_read_endpoints(&d->given[OPTION_RDZV_ENDPOINT], C10D_PORT, found,
+                                                  &n_found, err)
+                             : read_endpoint(d, host, &port, err);
     if (rc < 0)
         return rc;
     bool from_endpoint = backend == STATIC && host[0] != '\0';
@@ -270,23 +279,6 @@ static int set_alone(const struct draft *d, enum backend backend, struct job_spe
     if (from_endpoint)
         spec->master_port = port; /* wins over --master-port */
     return cli_copy(strcmp(asked, "localhost") == 0 ? asked : "127.0.0.1", &spec->master_addr, err);
-}
-
-/* A name or an address that goes to other nodes. */
-static int check_host(const char *by, const char *host, size_t max, struct co_error *err)
-{
-    size_t len = strnlen(host, max + 1);
-    for (const char *c = host; *c != '\0'; c++)
-        if (*c <= ' ' || *c > '~')
-            return co_fail(err, -EINVAL,
-                           "invalid value '%.200s' for %s: expected a host name or address", host,
-                           by);
-    if (len == 0 || len > max)
-        return co_fail(
-            err, -EINVAL,
-            "invalid value for %s: expected a host name or address of 1 to %zu characters", by,
-            max);
-    return 0;
 }
 
 static int set_endpoint(const struct draft *d, enum backend backend, const char *host,
@@ -298,7 +290,7 @@ static int set_endpoint(const struct draft *d, enum backend backend, const char 
     const char *by = endpoint->value != NULL && *endpoint->value != '\0' ? endpoint->by
                      : addr->value != NULL                               ? addr->by
                                                                          : "--master-port";
-    int rc = check_host(by, host, MESSAGE_HOST_BYTES - 1, err);
+    int rc = cli_check_host(by, host, MESSAGE_HOST_BYTES - 1, err);
     if (rc < 0)
         return rc;
     if (port == 0)
@@ -335,15 +327,31 @@ static int set_static(const struct draft *d, struct job_spec *spec, struct co_er
     return set_endpoint(d, STATIC, host, port, spec, err);
 }
 
+static int set_also(const struct job_endpoint *also, uint32_t n, struct job_spec *spec,
+                    struct co_error *err)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (also[i].port == 0)
+            return co_fail(err, -EINVAL, "invalid port 0 for --rdzv-endpoint: give a number");
+    spec->world.also = calloc(n, sizeof *also);
+    if (spec->world.also == NULL)
+        return co_fail(err, -ENOMEM, "out of memory");
+    memcpy(spec->world.also, also, n * sizeof *also);
+    spec->world.n_also = n;
+    return 0;
+}
+
 static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *nodes = &d->given[OPTION_NNODES];
     const struct given *addr = &d->given[OPTION_MASTER_ADDR];
-    char host[CLI_NAME_MAX + 1];
-    uint16_t port = C10D_PORT;
-    int rc = read_endpoint(d, host, &port, err);
+    struct job_endpoint found[JOB_MAX_ENDPOINTS] = {{.host = ""}};
+    uint32_t n_found = 0;
+    int rc = cli_read_endpoints(&d->given[OPTION_RDZV_ENDPOINT], C10D_PORT, found, &n_found, err);
     if (rc < 0)
         return rc;
+    const char *host = found[0].host;
+    const uint16_t port = n_found > 0 ? found[0].port : C10D_PORT;
     if (host[0] == '\0' && !spec->as_torchrun)
         return co_fail(err, -EINVAL,
                        "%s %s requires --rdzv-endpoint HOST[:PORT] (a node of the job, or a "
@@ -353,6 +361,8 @@ static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_erro
                                               "%s ignored: it applies to --rdzv-backend static; "
                                               "the node with rank 0 sets MASTER_ADDR",
                                               addr->by)) < 0)
+        return rc;
+    if (n_found > 1 && (rc = set_also(found + 1, n_found - 1, spec, err)) < 0)
         return rc;
     spec->world.unsaid = host[0] == '\0' ? "--rdzv-endpoint" : NULL;
     return set_endpoint(d, C10D, host[0] != '\0' ? host : "localhost", port, spec, err);
@@ -401,7 +411,7 @@ static int set_local_addr(const struct draft *d, struct job_spec *spec, struct c
     int rc = cli_check_name(g, err);
     if (rc < 0 || !w->has_others)
         return rc;
-    return check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err)
+    return cli_check_host(g->by, g->value, MESSAGE_NAME_BYTES - 1, err)
         ?: cli_copy(g->value, &w->local_addr, err)
         ?: cli_copy(g->value, &w->node_name, err);
 }

@@ -97,10 +97,11 @@ const struct co_option cli_table[] = {
      "--master-port is "
      "given, else c10d (under the name torchrun: static).",
      .subject = "Rendezvous of several nodes", .topic = "rendezvous"},
-    {OPTION_RDZV_ENDPOINT, 0, "rdzv-endpoint", "HOST[:PORT]", "PET_RDZV_ENDPOINT",
+    {OPTION_RDZV_ENDPOINT, 0, "rdzv-endpoint", "HOST[:PORT][,...]", "PET_RDZV_ENDPOINT",
      "Rendezvous endpoint: a node of the job, a ddp-rendezvous server, or an etcd server. Default "
      "port: 29400; etcd: 2379; static: --master-port. On one node, static uses the port as "
-     "MASTER_PORT.",
+     "MASTER_PORT. c10d with failover=majority: the job begins at the first endpoint of a list; "
+     "nodes that start later also ask the others which node is the coordinator.",
      .brief = "Rendezvous endpoint, the same on all nodes."},
     {OPTION_RDZV_ID, 0, "rdzv-id", "ID", "PET_RDZV_ID",
      "Run ID: the name of the job, the same on all nodes. Required with several nodes, except "

@@ -246,6 +246,53 @@ START_TEST(failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves
 }
 END_TEST
 
+START_TEST(a_list_of_endpoints_begins_with_the_one_where_the_job_begins)
+{
+    JOB("ddprun", "-N2:3", "--rdzv-id=job7", "--rdzv-conf=failover=majority",
+        "--rdzv-endpoint=node1,node2:7,[::1]:8", "train.py");
+    ck_assert_str_eq(w->endpoint_host, "node1");
+    ck_assert_uint_eq(w->endpoint_port, 29400);
+    ck_assert_uint_eq(w->n_also, 2);
+    ck_assert_str_eq(w->also[0].host, "node2");
+    ck_assert_uint_eq(w->also[0].port, 7);
+    ck_assert_str_eq(w->also[1].host, "::1");
+    ck_assert_uint_eq(w->also[1].port, 8);
+    ck_assert_ptr_null(spec.notes);
+    JOB("ddprun", "-N2:3", "--rdzv-id=job7", "--rdzv-conf=failover=off",
+        "--rdzv-endpoint=node1,node2", "train.py");
+    ck_assert_uint_eq(w->n_also, 0);
+    ck_assert_ptr_nonnull(spec.notes);
+    JOB("ddprun", "-N1", "--rdzv-backend=c10d", "--rdzv-endpoint=node1,node2", "train.py");
+    ck_assert_uint_eq(w->n_also, 0);
+}
+END_TEST
+
+START_TEST(a_bad_list_of_endpoints_is_rejected)
+{
+    static const struct {
+        const char *value, *backend, *text;
+    } bad[] = {
+        {"--rdzv-endpoint=a,", "--rdzv-backend=c10d", "an entry of the list is empty"},
+        {"--rdzv-endpoint=,a", "--rdzv-backend=c10d", "an entry of the list is empty"},
+        {"--rdzv-endpoint=a,,b", "--rdzv-backend=c10d", "an entry of the list is empty"},
+        {"--rdzv-endpoint=a,b,a:29400", "--rdzv-backend=c10d", "a:29400 is listed twice"},
+        {"--rdzv-endpoint=a,b:x", "--rdzv-backend=c10d", "'x' is not a port"},
+        {"--rdzv-endpoint=a,b:0", "--rdzv-backend=c10d", "invalid port 0"},
+        {"--rdzv-endpoint=a, b", "--rdzv-backend=c10d", "expected a host name or address"},
+        {"--rdzv-endpoint=a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "--rdzv-backend=c10d",
+         "expected at most 16 endpoints"},
+        {"--rdzv-endpoint=a,b", "--rdzv-backend=etcd", "requires --rdzv-backend c10d"},
+        {"--rdzv-endpoint=a,b", "--rdzv-backend=static", "requires --rdzv-backend c10d"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_int_eq(
+            PARSE("ddprun", "-N2:3", "--rdzv-id=job7", bad[i].backend, bad[i].value, "train.py"),
+            -EINVAL);
+        ck_assert_msg(strstr(err.text, bad[i].text) != NULL, "%s: %s", bad[i].value, err.text);
+    }
+}
+END_TEST
+
 START_TEST(a_setting_of_another_backend_is_ignored)
 {
     JOB("torchrun", "-N2", "--rdzv-conf=timeout=7,is_host=no,rank=1", "train.py");
@@ -401,6 +448,8 @@ TEST_SUITE(cli_rdzv)
     tcase_add_test(c, etcd_has_both_of_torchruns_backend_names);
     tcase_add_test(c, etcd_credentials_have_both_of_torchruns_names);
     tcase_add_test(c, failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves);
+    tcase_add_test(c, a_list_of_endpoints_begins_with_the_one_where_the_job_begins);
+    tcase_add_test(c, a_bad_list_of_endpoints_is_rejected);
     tcase_add_test(c, a_setting_of_another_backend_is_ignored);
     tcase_add_test(c, an_unknown_setting_causes_a_note);
     tcase_add_test(c, long_settings_are_refused);
