@@ -42,6 +42,8 @@
     "DDP_NODE_FD"                           /* a socket to the node's ddprun: libddp gets the node's
                                          shared memory over it (segments/node_socket.h) */
 #define DDP_ENV_GENERATION "DDP_GENERATION" /* as TORCHELASTIC_RESTART_COUNT */
+#define DDP_ENV_TERM                                                                               \
+    "DDP_TERM" /* of the coordinator that began the generation: with DDP_GENERATION it only grows */
 #define DDP_ENV_MASTER_HOST                                                                        \
     "DDP_MASTER_HOST" /* with --store-relay, where MASTER_ADDR is this node's relay: the node with
                          the store and rank 0 */

@@ -21,7 +21,7 @@ static const char *const known[] = {
     DDP_ENV_BACKEND,       DDP_ENV_NCCL_ABORT_TIMEOUT,
     DDP_ENV_TRACE,         DDP_ENV_TUNING,
     DDP_ENV_WORKER_SERVER, DDP_ENV_MASTER_HOST,
-    DDP_ENV_NODE_DIR,
+    DDP_ENV_NODE_DIR,      DDP_ENV_TERM,
 };
 
 /* So many edits are not a misspelling: there are many words of four letters. */

@@ -33,7 +33,7 @@ static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "M
 static const char *const parameters[] = {"OMPI_MCA_", "PMIX_MCA_"};
 static const char *const places[] = {"OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix="};
 
-enum { SETTINGS_MAX = 41 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 24 };
+enum { SETTINGS_MAX = 42 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 24 };
 
 /* Variables of which each rank has a value of its own. */
 enum own {
@@ -190,6 +190,7 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
     set_variable(s, DDP_ENV_NUMA_NODES,
                  binding != NULL && binding->is_bound ? binding->node_list : NULL);
     set_number_variable(s, DDP_ENV_GENERATION, place->generation);
+    set_number_variable(s, DDP_ENV_TERM, place->term != 0 ? (int64_t)place->term : 1);
     set_fd(s, DDP_ENV_NODE_FD, place->node_fd);
     set_variable(s, DDP_ENV_NODE_DIR, place->node_dir);
     set_variable(s, DDP_ENV_STANDBY, NULL); /* nor what it gave to the process that started this

@@ -30,6 +30,7 @@ struct generation_place { /* the same for all workers that are started together 
     int world_size, local_world_size;
     int node_rank, n_nodes;
     uint32_t generation;
+    uint64_t term; /* DDP_TERM; <= MESSAGE_MAX_TERM. 0: 1, of a coordinator that is not replaced */
     const char *master_addr;
     const char *master_ip; /* the numeric address of it; NULL: not looked for. Arguments only */
     uint16_t master_port;

@@ -39,6 +39,7 @@
 enum {
     TEXT_BYTES = 1024,
     WAIT_MS = 2000, /* an attempt to get a link waits this long for a node to have the roster */
+    ETCD_TERM = 1,  /* etcd has one record of the job: generations alone are in order */
 };
 
 struct etcd_link {
@@ -370,11 +371,11 @@ static void take_roster_orders(struct etcd_link *l, const struct elector_orders 
     if (l->local_roster == NULL)
         return;
     if (o->doubt)
-        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_DOUBT, 0);
+        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_DOUBT);
     if (o->certain)
-        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_CERTAIN, 0);
+        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_CERTAIN);
     if (o->committed)
-        jobs_tell(local_roster_jobs(l->local_roster), ROSTER_CONFIRMED, l->record.generation);
+        jobs_tell_confirmed(local_roster_jobs(l->local_roster), l->record.generation, ETCD_TERM);
 }
 
 /* Once, and that it is over. */

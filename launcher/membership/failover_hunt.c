@@ -1,46 +1,25 @@
 /* failover_hunt.c - which process coordinates, and the offer to vote.
  *
  * Read on_hunt() first: while the coordinator is not heard it asks the voters, and the endpoint;
- * on_answer() follows a coordinator that voters obey in a newer term. A coordinator whose link has
- * ended and whose port refuses connections has ended: then the council may replace it at once. */
+ * on_answer() follows a coordinator that voters obey in a newer term. A process that does not vote
+ * answers what it was answered itself (redirect()). A coordinator whose link has ended and whose
+ * port refuses connections has ended: then the council may replace it at once. */
 #include "failover_link_priv.h"
 
 #include "launcher/job/job_spec.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 enum {
     HUNT_MS = 100,
     OFFER_MS = 1000,
-    READ_MS = 30000, /* a node that does not offer to vote learns the voters at this interval */
+    READ_MS = 30000, /* a node that does not offer to vote learns the voters at this interval ... */
+    SPREAD_MS = 20,  /* ... and this time later than the node before it */
+    SPARE_MS = 2000, /* one without a place does so later than this */
+    SPARES_MS = 8000,
 };
 
-void failover_note(struct failover_link *l, enum co_severity severity, const char *format, ...)
-{
-    char line[FAILOVER_TEXT_BYTES];
-    va_list args;
-    if (l->closing || l->callbacks.on_note == NULL)
-        return;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    l->callbacks.on_note(l->callbacks.arg, severity, line);
-}
-
-void failover_on_note(void *arg, enum co_severity severity, const char *text)
-{
-    failover_note(arg, severity, "%s", text);
-}
-
 /* --- ballots --- */
-
-static struct elector_address endpoint_of(const struct failover_link *l)
-{
-    struct elector_address at = {.port = l->world->endpoint_port};
-    snprintf(at.host, sizeof at.host, "%s", l->world->endpoint_host);
-    return at;
-}
 
 /* A coordinator calls at the endpoint, where a ddprun that was started again may have begun the job
  * once more. It has begun no generation: it joins the other one. */
@@ -50,6 +29,16 @@ static bool must_yield(const struct failover_link *l, const struct ballot *b)
            b->job != l->council.job && l->roster != NULL && l->record.n_nodes == 0;
 }
 
+/* The coordinator is heard, and this process knows which one it is. */
+static void redirect(const struct failover_link *l, struct ballot *answer)
+{
+    if (!l->is_up || !l->seen.has_entry)
+        return;
+    answer->job = l->seen.job;
+    answer->is_bound = answer->has_entry = true;
+    answer->entry = l->seen.entry;
+}
+
 static void on_question(void *arg, const struct ballot *b, struct ballot *answer)
 {
     struct failover_link *l = arg;
@@ -57,10 +46,10 @@ static void on_question(void *arg, const struct ballot *b, struct ballot *answer
         l->known[0] = b->at;
         l->n_known = 1;
         l->term = (struct quorum_term){0};
-        l->hunter.yield(l);
+        l->calls.yield(l);
     }
     if (l->council.id != 0)
-        l->hunter.take(l, b, answer);
+        l->calls.take_ballot(l, b, answer);
     else
         *answer = (struct ballot){.type = BALLOT_VOTE,
                                   .asked = b->type,
@@ -68,6 +57,8 @@ static void on_question(void *arg, const struct ballot *b, struct ballot *answer
                                   .index = b->index,
                                   .settled = b->settled,
                                   .asked_ms = b->asked_ms};
+    if (b->type == BALLOT_READ && !answer->has_entry)
+        redirect(l, answer);
 }
 
 static const struct elector_address *find_owner(const struct ballot_entry *e)
@@ -93,26 +84,28 @@ static bool is_news(const struct failover_link *l, const struct ballot *b)
 static void on_answer(void *arg, const struct elector_address *from, const struct ballot *b)
 {
     struct failover_link *l = arg;
-    const struct elector_address endpoint = endpoint_of(l), came_from = *from;
+    const struct elector_address came_from = *from;
     const bool is_asked = b->asked == BALLOT_READ || b->asked == BALLOT_OFFER;
     const struct elector_address *at = find_owner(&b->entry);
+    failover_note_reached(l, &came_from, b);
     if (l->council.id != 0)
-        l->hunter.take(l, b, NULL);
+        l->calls.take_ballot(l, b, NULL);
     if (!is_asked || !b->has_entry || !b->is_bound || l->roster != NULL || at == NULL ||
         (l->council.job != 0 && b->job != l->council.job) || !is_news(l, b))
         return;
+    l->seen = *b;
     l->term = b->entry.record.term;
     learn_voters(l, &b->entry);
-    if (!l->is_moved && b->from == l->term.owner && failover_is_same(&came_from, &endpoint))
+    if (!l->is_moved && b->from == l->term.owner && failover_is_endpoint(l, &came_from))
         l->endpoint_id = b->from; /* where the link goes */
     else
-        l->hunter.follow(l, at);
+        l->calls.follow(l, at);
 }
 
 int failover_open_ballots(struct failover_link *l, struct co_error *err)
 {
     const struct ballot_links_callbacks callbacks = {
-        .on_question = on_question, .on_answer = on_answer, .arg = l};
+        .on_question = on_question, .on_answer = on_answer, .on_lost = failover_on_lost, .arg = l};
     return ballot_links_create(l->loop, l->world->key, l->spec->run_id, &callbacks, &l->ballots,
                                err);
 }
@@ -125,20 +118,29 @@ static void ask(struct failover_link *l, const struct elector_address *at)
     ballot_links_send(l->ballots, at, &b);
 }
 
+static void ask_endpoint(struct failover_link *l, const char *host, uint16_t port)
+{
+    struct elector_address at = {.port = port};
+    snprintf(at.host, sizeof at.host, "%s", host);
+    ask(l, &at);
+}
+
 static void probe_leader(struct failover_link *l);
 
 static void on_hunt(uv_timer_t *timer)
 {
     struct failover_link *l = timer->data;
-    const struct elector_address endpoint = endpoint_of(l);
     struct ballot_voter voters[QUORUM_MAX_ASKED];
     const uint32_t n = l->council.id != 0 ? council_voters(&l->council, voters) : 0;
+    l->hunts = true;
     for (uint32_t i = 0; i < n; i++)
         ask(l, &voters[i].at);
     for (uint32_t i = 0; n == 0 && i < l->n_known; i++)
         ask(l, &l->known[i]);
-    if (!l->is_up)
-        ask(l, &endpoint);
+    if (!l->is_up && !l->is_foreign)
+        ask_endpoint(l, l->world->endpoint_host, l->world->endpoint_port);
+    for (uint32_t i = 0; !l->is_up && i < l->world->n_also; i++)
+        ask_endpoint(l, l->world->also[i].host, l->world->also[i].port);
     probe_leader(l);
 }
 
@@ -147,7 +149,7 @@ static void on_probed(void *arg, bool is_refused)
     struct failover_link *l = arg;
     l->leader_probe = NULL;
     if (is_refused && l->hunts && l->council.id != 0)
-        l->hunter.note_ended(l, &l->probed_leader);
+        l->calls.note_ended(l, &l->probed_leader);
 }
 
 static void probe_leader(struct failover_link *l)
@@ -156,18 +158,20 @@ static void probe_leader(struct failover_link *l)
     if (l->is_up || l->leader_probe != NULL || l->council.id == 0 ||
         !council_leader(&l->council, &l->probed_leader))
         return;
-    if (port_probe_start(l->loop, l->probed_leader.host, l->probed_leader.port, on_probed, l,
-                         &l->leader_probe, &err) < 0)
+    const struct elector_address *at = failover_find_reached(l, &l->probed_leader);
+    if (at == NULL ||
+        port_probe_start(l->loop, at->host, at->port, on_probed, l, &l->leader_probe, &err) < 0)
         l->leader_probe = NULL;
 }
 
-void failover_hunt_begin(struct failover_link *l)
+/* From the loop. One that has begun continues. */
+void failover_hunt_begin(struct failover_link *l, uint64_t in_ms)
 {
-    if (l->is_over || l->closing || l->roster != NULL)
+    if (l->is_over || l->closing || l->roster != NULL || l->hunts || (l->is_welcome && !l->elects))
         return;
-    if (!l->hunts)
-        uv_timer_start(&l->hunt, on_hunt, 0, HUNT_MS);
-    l->hunts = true;
+    uv_update_time(l->loop);
+    uv_timer_start(&l->hunt, on_hunt, in_ms, HUNT_MS);
+    l->hunts = in_ms == 0;
 }
 
 void failover_hunt_end(struct failover_link *l)
@@ -186,7 +190,7 @@ void failover_hunt_close(struct failover_link *l)
 
 static void on_silence(uv_timer_t *timer)
 {
-    failover_hunt_begin(timer->data);
+    failover_hunt_begin(timer->data, 0);
 }
 
 void failover_hear(struct failover_link *l)
@@ -207,41 +211,68 @@ static bool is_voter(const struct failover_link *l)
 /* Where the coordinator also takes ballots: the address to which the link goes. */
 static struct elector_address coordinator_of(const struct failover_link *l)
 {
-    return l->is_moved && l->remote != NULL ? l->leader : endpoint_of(l);
+    return l->is_moved && l->remote != NULL ? l->leader : failover_endpoint(l);
 }
 
 /* A coordinator elsewhere than at the endpoint calls there. */
 static void call_at_endpoint(struct failover_link *l)
 {
-    const struct elector_address at = endpoint_of(l);
+    const struct elector_address at = failover_endpoint(l);
     const struct ballot b = {
         .type = BALLOT_OFFER, .job = l->council.job, .from = l->council.id, .at = l->council.own};
     if (l->own_roster != NULL && l->council.own.port != 0)
         ballot_links_send(l->ballots, &at, &b);
 }
 
+static bool offers(const struct failover_link *l)
+{
+    return l->own_index < FAILOVER_MAX_OFFERED && l->council.id != 0 && l->council.own.port != 0;
+}
+
+/* A refused connection counts only where the coordinator has answered. */
+static bool has_reached_leader(const struct failover_link *l)
+{
+    struct elector_address leader;
+    return !council_leader(&l->council, &leader) || failover_find_reached(l, &leader) != NULL;
+}
+
+static void ask_coordinator(struct failover_link *l)
+{
+    const struct elector_address to = coordinator_of(l);
+    const struct ballot offer = {.type = BALLOT_OFFER,
+                                 .job = l->council.job,
+                                 .from = l->council.id,
+                                 .at = l->council.own,
+                                 .order = l->own_index};
+    if (offers(l) && !is_voter(l))
+        ballot_links_send(l->ballots, &to, &offer);
+    else if (!is_voter(l) || !has_reached_leader(l))
+        ask(l, &to);
+}
+
+/* Nodes with a high index read in turn: thousands of them begin a generation at once. */
+static uint64_t turn_ms(const struct failover_link *l)
+{
+    const bool has_place = l->own_index != UINT32_MAX;
+    return has_place ? (uint64_t)l->own_index * SPREAD_MS : SPARE_MS + l->council.id % SPARES_MS;
+}
+
 static void on_offer(uv_timer_t *timer)
 {
     struct failover_link *l = timer->data;
-    const struct elector_address to = coordinator_of(l);
-    const struct ballot b = {.type = BALLOT_OFFER,
-                             .job = l->council.job,
-                             .from = l->council.id,
-                             .at = l->council.own,
-                             .order = l->own_index};
-    const bool offers =
-        l->own_index < FAILOVER_MAX_OFFERED && l->council.id != 0 && l->council.own.port != 0;
-    uv_timer_start(&l->offer, on_offer, offers || l->roster != NULL ? OFFER_MS : READ_MS, 0);
-    if (l->roster != NULL)
+    const bool is_often = offers(l) || l->roster != NULL;
+    uv_timer_start(&l->offer, on_offer, is_often ? OFFER_MS : READ_MS + turn_ms(l), 0);
+    if (l->roster != NULL) {
         call_at_endpoint(l);
-    else if (l->is_up && offers && !is_voter(l))
-        ballot_links_send(l->ballots, &to, &b);
-    else if (l->is_up && !is_voter(l))
-        ask(l, &to);
+        failover_check_reach(l);
+    } else if (l->is_up) {
+        ask_coordinator(l);
+    }
 }
 
 void failover_offer_soon(struct failover_link *l)
 {
-    if (!l->closing)
-        uv_timer_start(&l->offer, on_offer, 0, 0);
+    const bool is_soon = offers(l) || l->roster != NULL;
+    if (!l->closing && (l->elects || l->roster != NULL))
+        uv_timer_start(&l->offer, on_offer, is_soon ? 0 : turn_ms(l), 0);
 }

@@ -1,7 +1,11 @@
-/* failover_link_priv.h - the inside of failover_link.h, for its own files:
- *   failover_link.c    the roster here or elsewhere, and what the council orders
- *   failover_hunt.c    which process coordinates: asked while the coordinator is not heard. It
- *                      calls the other one by struct failover_hunter only */
+/* failover_link_priv.h - the inside of failover_link.h, for its own files. Each calls only those
+ * after it, and those before it by struct failover_calls:
+ *   failover_link.c     the link of the node: up, down, messages; its beginning and end
+ *   failover_council.c  libuv around the council: ballots, deadlines, orders; the listener
+ *   failover_roster.c   the roster here, or the way to that of another process
+ *   failover_hunt.c     which process coordinates: asked while the coordinator is not heard
+ *   failover_reach.c    which processes this one has reached, and which it cannot reach; what all
+ *                       files need */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_FAILOVER_LINK_PRIV_H
 #define DDP_LAUNCHER_MEMBERSHIP_FAILOVER_LINK_PRIV_H
 
@@ -23,16 +27,33 @@ enum {
     FAILOVER_TEXT_BYTES = 1024,
     FAILOVER_EXIT_TOO_FEW = 75,
     FAILOVER_MAX_OFFERED = 8, /* nodes with a lower index offer to vote */
+    FAILOVER_REACHED = 4,     /* coordinators that are kept: this one, and those before */
 };
 
 struct failover_link;
 
-/* What a hunt comes to. */
-struct failover_hunter {
-    void (*follow)(struct failover_link *l, const struct elector_address *leader);
-    void (*take)(struct failover_link *l, const struct ballot *b, struct ballot *answer);
+/* What files call in those before them; failover_link.c sets it. */
+struct failover_calls {
+    /* failover_link.c: of a roster in this process, and elsewhere */
+    struct channel_link_callbacks local, remote;
+    void (*go_down_in)(struct failover_link *l, uint64_t in_ms,
+                       const char *why); /* from the loop */
+    void (*close_parts)(struct failover_link *l);
+
+    /* failover_council.c */
+    void (*commit)(struct failover_link *l); /* l->record */
+    void (*take_ballot)(struct failover_link *l, const struct ballot *b, struct ballot *answer);
     void (*note_ended)(struct failover_link *l, const struct elector_address *at);
     void (*yield)(struct failover_link *l); /* another coordinator has this job */
+
+    /* failover_roster.c */
+    void (*follow)(struct failover_link *l, const struct elector_address *leader);
+};
+
+/* A coordinator that has answered. */
+struct failover_reached {
+    struct elector_address own; /* where records say that it listens; port 0: a free place */
+    struct elector_address at;  /* where it was asked */
 };
 
 struct failover_link {
@@ -40,6 +61,7 @@ struct failover_link {
     const struct job_spec *spec;
     const struct job_world *world; /* of spec */
     struct roster_link_callbacks callbacks;
+    struct failover_calls calls;
     struct message_terms terms;
 
     struct endpoint *endpoint;
@@ -59,6 +81,8 @@ struct failover_link {
     struct elector_record record;       /* what was written last, or is to be; n_nodes 0: nothing */
 
     bool is_up, wants_link, is_welcome, is_over, leaves, closing, has_closed;
+    bool elects;     /* the coordinator that welcomed this node last can be replaced */
+    bool is_foreign; /* the process at the endpoint knows no ballots: a ddp-rendezvous */
     char why[FAILOVER_TEXT_BYTES];
     uv_timer_t later; /* reports, from the loop, that the link is down */
     uv_timer_t orders_due, council_due;
@@ -69,7 +93,6 @@ struct failover_link {
     uint32_t probed_generation, probed_node;
 
     /* failover_hunt.c */
-    struct failover_hunter hunter;
     uv_timer_t silence, hunt, offer;
     uint64_t silence_ms;
     bool hunts;
@@ -79,6 +102,14 @@ struct failover_link {
     struct quorum_term term; /* the highest of a coordinator that was followed */
     uint32_t n_known;
     struct elector_address known[QUORUM_MAX_ASKED]; /* voters, as the last answer had them */
+    struct ballot seen; /* the last answer of a coordinator, or of one of its voters, with a record;
+                           for those that ask a process that does not vote */
+
+    /* failover_reach.c */
+    struct failover_reached reached[FAILOVER_REACHED];
+    uint32_t reached_turn;
+    char lost_text[FAILOVER_TEXT_BYTES]; /* why a process could not be reached last */
+    bool told_unreached;
 
     struct close_group close_group; /* also of rosters that were closed */
 };
@@ -89,16 +120,60 @@ static inline bool failover_is_same(const struct elector_address *a,
     return a->port == b->port && strcmp(a->host, b->host) == 0;
 }
 
+/* --- failover_council.c --- */
+
+/* Messages of this step go out; what concerns a roster follows from the loop. */
+void failover_queue_orders(struct failover_link *l, const struct council_orders *o);
+
+void failover_commit(struct failover_link *l);
+void failover_take_ballot(struct failover_link *l, const struct ballot *b, struct ballot *answer);
+void failover_note_ended(struct failover_link *l, const struct elector_address *at);
+void failover_resign(struct failover_link *l, const struct elector_record *last);
+void failover_yield(struct failover_link *l);
+
+void failover_listen(struct failover_link *l); /* unless it does */
+void failover_on_roster(void *arg, struct local_roster *own);
+bool failover_on_endpoint_control(void *arg, int fd, const uint8_t *bytes, size_t len);
+
+/* --- failover_roster.c --- */
+
+void failover_prepare_roster(void *arg, struct jobs_opts *opts);
+void failover_drop_roster(struct failover_link *l); /* NULL is fine */
+
+/* r   NULL: no generation has begun */
+void failover_lead(struct failover_link *l, const struct elector_record *r);
+void failover_follow(struct failover_link *l, const struct elector_address *leader);
+
 /* --- failover_hunt.c --- */
 
-__attribute__((format(printf, 3, 4))) void
-failover_note(struct failover_link *l, enum co_severity severity, const char *format, ...);
 int failover_open_ballots(struct failover_link *l, struct co_error *err);
-void failover_on_note(void *arg, enum co_severity severity, const char *text);
 void failover_hear(struct failover_link *l); /* the coordinator was heard */
-void failover_hunt_begin(struct failover_link *l);
+void failover_hunt_begin(struct failover_link *l, uint64_t in_ms);
 void failover_hunt_end(struct failover_link *l);
 void failover_hunt_close(struct failover_link *l);
 void failover_offer_soon(struct failover_link *l);
+
+/* --- failover_reach.c --- */
+
+__attribute__((format(printf, 3, 4))) void
+failover_note(struct failover_link *l, enum co_severity severity, const char *format, ...);
+void failover_on_note(void *arg, enum co_severity severity, const char *text);
+void failover_on_refused(void *arg, const char *text);
+
+struct elector_address failover_endpoint(const struct failover_link *l);
+bool failover_is_endpoint(const struct failover_link *l, const struct elector_address *at);
+
+/* An answer came from there. */
+void failover_note_reached(struct failover_link *l, const struct elector_address *from,
+                           const struct ballot *b);
+
+/* Where the process that listens at `own` has answered; NULL: it has not. A refused connection
+ * proves its end only if it was accepted before: packet filters refuse connections, too. */
+const struct elector_address *failover_find_reached(const struct failover_link *l,
+                                                    const struct elector_address *own);
+
+/* Called now and then: report, once, which nodes cannot be voters. */
+void failover_check_reach(struct failover_link *l);
+void failover_on_lost(void *arg, const struct elector_address *at, int code, const char *text);
 
 #endif

@@ -549,6 +549,7 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
     place->world_size = (int)p->world_size;
     place->node_rank = (int)p->node_index;
     place->n_nodes = (int)p->n_nodes;
+    place->term = p->term;
     if (is_alone(g))
         return;
     place->master_addr = p->host;

@@ -53,6 +53,7 @@ static const char *const hidden[] = {
     DDP_ENV_RESTART_COUNT,
     DDP_ENV_USE_AGENT_STORE,
     DDP_ENV_GENERATION,
+    DDP_ENV_TERM,
     DDP_ENV_NODE_FD,
     DDP_ENV_NODE_DIR,
     DDP_ENV_CHECKPOINT_FD,

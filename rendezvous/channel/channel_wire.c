@@ -302,6 +302,7 @@ static void pass_place(struct pass *p, struct message_place *s)
     pass_u32(p, "the number of ranks", &s->n_local, 1,
              n_left < MESSAGE_MAX_LOCAL ? n_left : MESSAGE_MAX_LOCAL);
     pass_u32(p, "the number of restarts", &s->n_restarts, 0, MESSAGE_MAX_RESTARTS);
+    pass_u64(p, "the term", &s->term, 0, MESSAGE_MAX_TERM);
     pass_flag(p, "leads", &s->leads);
     pass_store(p, &s->agent_store, &s->relayed);
     pass_name(p, "the host", &s->host, MESSAGE_HOST_BYTES, s->leads);
@@ -381,6 +382,7 @@ static void pass_welcome(struct pass *p, struct message_welcome *w)
     pass_flag(p, "resumed", &w->resumed);
     pass_text(p, "the note", &w->note);
     pass_flag(p, "replaced", &w->replaced);
+    pass_flag(p, "elects", &w->elects);
 }
 
 static void pass_refused(struct pass *p, struct message_refused *r)

@@ -362,10 +362,17 @@ static void step_job(struct job *job, struct roster_input *in)
     retire_if_empty(job);
 }
 
-void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation)
+void jobs_tell(struct jobs *j, enum roster_input_type type)
 {
     if (j->first != NULL)
-        step_job(j->first, &(struct roster_input){.type = type, .generation = generation});
+        step_job(j->first, &(struct roster_input){.type = type});
+}
+
+void jobs_tell_confirmed(struct jobs *j, uint32_t generation, uint64_t term)
+{
+    if (j->first != NULL)
+        step_job(j->first, &(struct roster_input){
+                               .type = ROSTER_CONFIRMED, .generation = generation, .term = term});
 }
 
 void jobs_tell_certain(struct jobs *j, uint64_t until_ms)

@@ -70,9 +70,13 @@ int jobs_local_up(struct jobs *j, channel_pipe_take on_message, void *arg, struc
 void jobs_local_send(struct jobs *j, const struct message *m);
 void jobs_local_down(struct jobs *j); /* what was sent before still arrives */
 
-/* Feed the only job's roster an input that comes neither from a node nor from the clock: CONFIRMED
- * (of `generation`), DOUBT, CERTAIN. Not from within on_changed. */
-void jobs_tell(struct jobs *j, enum roster_input_type type, uint32_t generation);
+/* Feed the only job's roster an input that comes neither from a node nor from the clock: DOUBT,
+ * CERTAIN. Not from within on_changed. */
+void jobs_tell(struct jobs *j, enum roster_input_type type);
+
+/* Feed the same roster CONFIRMED: what was written last of this generation is decided, in a term of
+ * 1 .. MESSAGE_MAX_TERM. */
+void jobs_tell_confirmed(struct jobs *j, uint32_t generation, uint64_t term);
 
 /* Feed the same roster CERTAIN, with its until_ms. */
 void jobs_tell_certain(struct jobs *j, uint64_t until_ms);

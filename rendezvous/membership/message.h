@@ -69,6 +69,7 @@ enum {
     MESSAGE_MAX_GENERATION = 1000000000, /* in which a node may claim that it took part */
 };
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
+#define MESSAGE_MAX_TERM      INT64_MAX
 #define MESSAGE_NO_GENERATION UINT32_MAX
 #define MESSAGE_NO_RANK       (-1)
 #define MESSAGE_MAX_STEPS     (UINT64_MAX / 2)
@@ -104,6 +105,8 @@ struct message_place {
                                                  - 1 */
     uint32_t n_restarts; /* the restarts charged to the budget before, so that another roster can
                             continue from them; <= MESSAGE_MAX_RESTARTS */
+    uint64_t term;       /* DDP_TERM: of the coordinator that began the generation; <=
+                            MESSAGE_MAX_TERM */
     bool leads;          /* it has rank 0: it opens the store, then sends READY */
     bool agent_store;    /* as READY had it; in the leader's: false */
     const char *host;    /* MASTER_ADDR; in the leader's: empty */
@@ -174,6 +177,7 @@ struct message_welcome {
     const char *note;       /* which of the terms differ from those that hold; empty: none do */
     bool replaced; /* resumed: by a new roster, which has learned of the generation from its
                       members */
+    bool elects;   /* another process may take its place: its decisions are confirmed elsewhere */
 };
 
 struct message_lease {

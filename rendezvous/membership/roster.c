@@ -221,6 +221,16 @@ static bool is_stuck(const struct roster *r, const struct roster_event *e)
            restart_policy_is_stuck(&r->budget);
 }
 
+/* A failure is the verdict of all nodes or of none. A coordinator that cannot have it confirmed may
+ * still announce it if all members are here: none of them continues elsewhere. If all ranks have
+ * succeeded, or a user has ended the job, no coordinator has another verdict. */
+static bool is_undisputed(const struct roster *r, const struct roster_event *e)
+{
+    const enum message_outcome outcome = r->verdict.outcome;
+    return outcome == MESSAGE_WELL || outcome == MESSAGE_ENDED ||
+           (!r->lost_in_doubt && roster_hears_all(r, e->now_ms));
+}
+
 /* --- What a row does, and what entering a state does --- */
 
 typedef void action(struct roster *r, const struct roster_event *e);
@@ -587,6 +597,8 @@ static void open_window(struct roster *r, const struct roster_event *e)
 static void send_to_leader(struct roster *r, const struct roster_event *e)
 {
     r->confirmed = true;
+    if (e->term > r->term)
+        r->term = e->term;
     roster_set_part(r, r->leader, PART_ASSIGNED);
     roster_set_known(r, r->leader);
     roster_send_leader(r);
@@ -640,13 +652,32 @@ static void stop_ranks(struct roster *r, const struct roster_event *e)
     send_cause(r, false);
 }
 
-static void send_verdict(struct roster *r, const struct roster_event *e)
+static void tell_verdict(struct roster *r, const struct roster_event *e)
 {
     (void)e;
+    if (r->has_told) /* confirmed again, by a coordinator that was in doubt */
+        return;
+    r->has_told = true;
     r->deadline_ms = CO_NEVER_MS;
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].used)
             roster_send_verdict(r, r->nodes[i].link);
+}
+
+/* Where a process that replaces this one would have to know of it, that comes first. Without a
+ * generation there is nothing to continue. */
+static void send_verdict(struct roster *r, const struct roster_event *e)
+{
+    if (r->limits.confirm_ms > 0 && r->generation != MESSAGE_NO_GENERATION)
+        r->deadline_ms = e->now_ms + r->limits.verdict_ms;
+    else
+        tell_verdict(r, e);
+}
+
+/* It is confirmed, or the leases of the nodes end. */
+static void wait_on(struct roster *r, const struct roster_event *e)
+{
+    r->deadline_ms = e->now_ms + r->limits.keep_alive_ms;
 }
 
 /* --- The table: read from the top, the first row that fits is it --- */
@@ -739,6 +770,10 @@ static const struct row rows[] = {
     ROW(STOPPING,  PAUSE_OVER,   may_wait,          wait_for_others,    GATHERING),
     ROW(STOPPING,  PAUSE_OVER,   always,            blame_loss,         CLOSED),
     ROW(STOPPING,  END,          always,            take_verdict,       CLOSED),
+
+    ROW(CLOSED,    CONFIRMED,    always,            tell_verdict,       CLOSED),
+    ROW(CLOSED,    DEADLINE,     is_undisputed,     tell_verdict,       CLOSED),
+    ROW(CLOSED,    DEADLINE,     always,            wait_on,            CLOSED),
 };
 
 /* Pairs that cannot happen, or that mean nothing when they do. */
@@ -766,7 +801,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, SUCCEEDED),
     IGNORE(CLOSED, STOPPING), IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, SAVED),
     IGNORE(CLOSED, RESTART), IGNORE(CLOSED, ALL_STOPPED), IGNORE(CLOSED, PAUSE_OVER),
-    IGNORE(CLOSED, DEADLINE), IGNORE(CLOSED, END), IGNORE(CLOSED, CONFIRMED),
+    IGNORE(CLOSED, END),
 #undef IGNORE
 };
 /* clang-format on */

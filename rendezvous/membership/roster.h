@@ -81,7 +81,8 @@ enum roster_input_type {
     ROSTER_ASLEEP, /* the caller knows that it slept or has only now taken over: silence until now
                       means nothing, each node gets a whole lease again */
     ROSTER_END,    /* end the job with `message`'s verdict, an END that came from elsewhere */
-    ROSTER_CONFIRMED, /* `generation` may begin, where limits.confirm_ms is set */
+    ROSTER_CONFIRMED, /* where limits.confirm_ms is set: what `generation` began with is decided, in
+                         `term`, and it may begin; in CLOSED: its verdict is, and nodes get it */
     ROSTER_HURRY,     /* a pause before a restart is over */
     ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
                          and leases are renewed only while all members are heard */
@@ -98,6 +99,7 @@ struct roster_input {
                         for good, the job cannot continue (the roster ends with it) */
     const struct message *message; /* MESSAGE, END; borrowed for the call */
     uint32_t generation;           /* CONFIRMED, ENDED */
+    uint64_t term;                 /* CONFIRMED: of the coordinator; <= MESSAGE_MAX_TERM */
     uint32_t node_index;           /* ENDED */
     uint64_t
         until_ms; /* CERTAIN: from then on no lease begins or is renewed, whatever is fed, until
@@ -137,6 +139,9 @@ struct roster_limits {
     uint64_t confirm_ms; /* a generation is not announced to any node before ROSTER_CONFIRMED, which
                             must come within this time, or the job ends; 0: no confirmation is
                             needed */
+    uint64_t verdict_ms; /* with confirm_ms: a verdict that is not confirmed within this time is
+                            announced if no other coordinator can end the job differently; 0: a
+                            lease without a keep-alive */
     uint64_t absent_ms;  /* roster_resume(): the members come within; 0: as a silent one */
 };
 
@@ -243,6 +248,9 @@ const char *roster_newly_excluded(const struct roster *r);
 
 /* In CLOSED; before, NULL. */
 const struct message_verdict *roster_get_verdict(const struct roster *r);
+
+/* In CLOSED: was it sent? Not before it is confirmed, with limits.confirm_ms. */
+bool roster_has_told(const struct roster *r);
 
 /* A node, for status. */
 struct roster_node_view {

@@ -371,7 +371,7 @@ static void adopt(struct roster *r, const struct roster_input *in)
 /* A WELCOME begins a lease: a node that cannot get one tries again, or finds another roster. */
 static void hear_hello(struct roster *r, const struct roster_input *in)
 {
-    if (!roster_may_lend(r, in->now_ms) && r->state != ROSTER_CLOSED) {
+    if (!roster_may_lend(r, in->now_ms) && !roster_has_told(r)) {
         roster_send_close(r, in->link);
         return;
     }
@@ -380,7 +380,8 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
     if (slot != ROSTER_NO_SLOT) {
         come_back(r, slot, in->link, in->message, in->now_ms);
     } else if (r->state == ROSTER_CLOSED) {
-        roster_send_verdict(r, in->link);
+        if (roster_has_told(r)) /* else it comes again */
+            roster_send_verdict(r, in->link);
         roster_send_close(r, in->link);
     } else {
         adopt(r, in);
@@ -490,8 +491,8 @@ static void message_take(struct roster *r, const struct roster_input *in)
     }
 }
 
-/* The roster does not wait for a node that announced its leave, nor for any node when the job is
- * over. */
+/* The roster does not wait for a node that announced its leave, nor for any node that was sent the
+ * verdict. */
 static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
 {
     uint32_t slot = roster_by_link(r, link);
@@ -499,7 +500,7 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
         return;
     const struct roster_node *n = &r->nodes[slot];
     bool may_run = n->part == PART_ASSIGNED || n->part == PART_HALTING;
-    if (r->state == ROSTER_CLOSED || (n->leaves && !may_run)) {
+    if (roster_has_told(r) || (n->leaves && !may_run)) {
         lose_node(r, slot, now_ms, "it left");
         return;
     }
@@ -531,10 +532,11 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
                                                .message = in->message});
         break;
     case ROSTER_CONFIRMED:
-        if (in->generation == r->generation && !r->confirmed)
+        if (in->generation == r->generation && (!r->confirmed || r->state == ROSTER_CLOSED))
             roster_apply(r, &(struct roster_event){.type = ROSTER_EV_CONFIRMED,
                                                    .now_ms = in->now_ms,
-                                                   .slot = ROSTER_NO_SLOT});
+                                                   .slot = ROSTER_NO_SLOT,
+                                                   .term = in->term});
         break;
     case ROSTER_HURRY:
         r->pause_until_ms = 0; /* what it held up is settled below */
@@ -598,6 +600,7 @@ static void set_limits(struct roster *r, const struct roster_limits *limits)
     set_default(&r->limits.return_ms, LEASE_RETURN_MS);
     set_default(&r->limits.ready_ms, ROSTER_READY_MS);
     set_default(&r->limits.slack_ms, ROSTER_SLACK_MS);
+    set_default(&r->limits.verdict_ms, r->limits.lease_ms - r->limits.keep_alive_ms);
     set_default(&r->limits.absent_ms, r->limits.lease_ms + r->limits.margin_ms);
 }
 
@@ -657,6 +660,7 @@ int roster_create(const struct roster_limits *limits, const struct message_terms
         return co_fail(err, -ENOMEM, "out of memory");
     r->state = ROSTER_GATHERING;
     r->certain_until_ms = CO_NEVER_MS;
+    r->term = 1;
     r->generation = r->before.generation = MESSAGE_NO_GENERATION;
     r->entered_ms = now_ms;
     r->gather_deadline_ms = r->deadline_ms = now_ms + terms->start_timeout_ms;

@@ -248,7 +248,7 @@ bool roster_is_from_before(const struct roster *r, const struct message_was *was
 
 /* A member that left us for another roster is not heard here. Any node counts: to be too careful
  * costs nothing, as long as there is no doubt. */
-static bool hears_all(const struct roster *r, uint64_t now_ms)
+bool roster_hears_all(const struct roster *r, uint64_t now_ms)
 {
     uint32_t oldest = r->lists[LIST_HEARD].first;
     return r->lists[LIST_AWAY].first == ROSTER_NO_SLOT && r->n_absent == 0 &&
@@ -264,5 +264,5 @@ bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms)
     bool may_run = part == PART_ASSIGNED || part == PART_HALTING;
     if (!roster_may_lend(r, now_ms))
         return false;
-    return !r->doubts || !may_run || (!r->lost_in_doubt && hears_all(r, now_ms));
+    return !r->doubts || !may_run || (!r->lost_in_doubt && roster_hears_all(r, now_ms));
 }

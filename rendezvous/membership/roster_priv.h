@@ -122,7 +122,8 @@ struct roster {
     uint32_t generation;
     uint64_t begun_ms;
     uint32_t leader;           /* slot; ROSTER_NO_SLOT: lost */
-    bool confirmed;            /* it may begin */
+    bool confirmed;            /* it may begin ... */
+    uint64_t term;             /* ... as decided in this term of a coordinator; 1 or more */
     bool ready;                /* its store is open */
     bool pending;              /* the members were asked to save ... */
     uint64_t pending_since_ms; /* ... then */
@@ -158,6 +159,7 @@ struct roster {
     uint32_t n_all_addresses; /* of all nodes that are known */
 
     /* the end, or what will be it if nothing better is known */
+    bool has_told; /* CLOSED: the verdict was sent to all nodes that are here */
     struct message_verdict verdict;
     char verdict_node[MESSAGE_NAME_BYTES];
     char verdict_text[MESSAGE_TEXT_BYTES];
@@ -186,6 +188,7 @@ struct roster_event {
     const struct roster_node *who; /* NULL if no node is meant; LOST: as it was known */
     bool led;                      /* LOST, LEAVE: it is, or was, the leader */
     bool unheard;                  /* its ranks may run, and it has not answered a STOP */
+    uint64_t term;                 /* CONFIRMED */
     const char *text;              /* LOST, LEAVE: why */
     const struct message *message; /* FAILED, END */
 };
@@ -271,6 +274,9 @@ static inline bool roster_may_lend(const struct roster *r, uint64_t now_ms)
 {
     return now_ms < r->certain_until_ms;
 }
+
+/* Is no member away, absent or silent? Then none is with another roster. */
+bool roster_hears_all(const struct roster *r, uint64_t now_ms);
 
 /* May this node's lease be renewed? */
 bool roster_may_renew(const struct roster *r, uint32_t slot, uint64_t now_ms);

@@ -56,7 +56,8 @@ void roster_send_welcome(struct roster *r, uint32_t slot, const struct message_h
                                  .lease_ms = r->limits.lease_ms,
                                  .resumed = resumed,
                                  .note = r->note,
-                                 .replaced = replaced};
+                                 .replaced = replaced,
+                                 .elects = r->limits.confirm_ms > 0};
 }
 
 void roster_send_refused(struct roster *r, uint64_t link, enum message_refusal why, bool again,
@@ -80,6 +81,7 @@ void roster_send_place(struct roster *r, uint32_t slot)
                                .first_rank = n->first_rank,
                                .n_local = n->n_local,
                                .n_restarts = roster_n_restarts(r),
+                               .term = r->term,
                                .leads = leads,
                                .agent_store = r->ready && r->agent_store,
                                .relayed = r->ready && r->relayed,
@@ -148,7 +150,8 @@ void roster_send_again(struct roster *r, uint32_t slot)
 {
     const struct roster_node *n = &r->nodes[slot];
     if (r->state == ROSTER_CLOSED) {
-        roster_send_verdict(r, n->link);
+        if (r->has_told)
+            roster_send_verdict(r, n->link);
     } else if (r->state == ROSTER_RUNNING && n->part == PART_ASSIGNED) {
         if (slot == r->leader)
             roster_send_leader(r);
@@ -327,6 +330,11 @@ const char *roster_newly_excluded(const struct roster *r)
 const struct message_verdict *roster_get_verdict(const struct roster *r)
 {
     return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
+}
+
+bool roster_has_told(const struct roster *r)
+{
+    return r->state == ROSTER_CLOSED && r->has_told;
 }
 
 uint32_t roster_n_slots(const struct roster *r)

@@ -19,6 +19,9 @@ enum {
     COUNCIL_MAX_OFFERS = 8, /* that a coordinator keeps; more are not needed */
     COUNCIL_KEPT = 4,       /* decisions: of the voter, and of the proposer before, now and next */
     COUNCIL_BOOK = 2 * QUORUM_MAX_ASKED,
+    COUNCIL_UNREACHED_MS =
+        5000,                 /* a process that offers so long and never answers is not reached */
+    COUNCIL_OFFERS_MS = 2500, /* it still offers: it has done so within this time */
 };
 
 struct council_limits {
@@ -70,7 +73,8 @@ struct council_orders {
 struct council_offer {
     struct ballot_voter who; /* id 0: a free place */
     uint32_t order;
-    uint64_t heard_ms; /* its last answer; 0: none yet */
+    uint64_t heard_ms;          /* its last answer; 0: none yet */
+    uint64_t first_ms, last_ms; /* its first offer, and the last one */
 };
 
 struct council_decision {
@@ -150,6 +154,11 @@ uint32_t council_asked(const struct council *c, struct ballot_voter ret[QUORUM_M
 
 /* Those that have offered to vote, and do not. returns how many, at most COUNCIL_MAX_OFFERS */
 uint32_t council_offers(const struct council *c, struct ballot_voter ret[COUNCIL_MAX_OFFERS]);
+
+/* Those that have offered to vote for COUNCIL_UNREACHED_MS, and have never answered. returns how
+ * many, at most COUNCIL_MAX_OFFERS */
+uint32_t council_unreached(const struct council *c, uint64_t now_ms,
+                           struct ballot_voter ret[COUNCIL_MAX_OFFERS]);
 
 /* The other voters of the newest record that is known here: they know which process coordinates.
  * returns   as above */

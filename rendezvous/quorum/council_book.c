@@ -148,7 +148,7 @@ void council_note_offer(struct council *c, const struct ballot_voter *who, uint3
         struct council_offer *old = &c->offers[i];
         if (old->who.id == 0 ||
             (!is_heard(c, old, now_ms) && !quorum_record_names(&c->proposer.newest, old->who.id))) {
-            *old = (struct council_offer){0};
+            *old = (struct council_offer){.first_ms = now_ms};
             o = old;
         }
     }
@@ -156,6 +156,20 @@ void council_note_offer(struct council *c, const struct ballot_voter *who, uint3
         return;
     o->who = *who;
     o->order = order;
+    o->last_ms = now_ms;
+}
+
+uint32_t council_unreached(const struct council *c, uint64_t now_ms,
+                           struct ballot_voter ret[COUNCIL_MAX_OFFERS])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < COUNCIL_MAX_OFFERS; i++) {
+        const struct council_offer *o = &c->offers[i];
+        if (o->who.id != 0 && o->heard_ms == 0 && now_ms >= o->first_ms + COUNCIL_UNREACHED_MS &&
+            now_ms < o->last_ms + COUNCIL_OFFERS_MS)
+            ret[n++] = o->who;
+    }
+    return n;
 }
 
 void council_note_heard(struct council *c, uint64_t id, uint64_t now_ms)

@@ -220,11 +220,20 @@ static void check_absence(const struct world *w)
 /* Somewhere else, which takes its time to answer. */
 static void write_record(struct world *w)
 {
-    if (w->limits.confirm_ms == 0)
+    const struct message_verdict *v = roster_get_verdict(w->roster);
+    if (w->limits.confirm_ms == 0 || roster_generation(w->roster) == MESSAGE_NO_GENERATION)
         return;
     roster_get_past(w->roster, &w->being_written);
+    w->being_end = (struct over){.is_over = v != NULL, .exit_code = v != NULL ? v->exit_code : 0};
     w->writes_at_ms = w->now_ms + draw(w, 5);
     w->confirms_at_ms = w->writes_at_ms + draw(w, chance(w, 10) ? 1000 : 5);
+}
+
+/* What only some nodes have heard is then lost with the roster. */
+static void lose_soon(struct world *w)
+{
+    if (w->moves_at_ms != CO_NEVER_MS && w->now_ms < FAULTS_END_MS && chance(w, 4))
+        w->moves_at_ms = w->now_ms + draw(w, 6);
 }
 
 /* A message before it in the same step is checked against it. */
@@ -257,8 +266,11 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
             }
             if (a->to == ROSTER_STOPPING)
                 check_absence(w);
-            if (a->to == ROSTER_CLOSED)
+            if (a->to == ROSTER_CLOSED) {
                 check_blame(w);
+                write_record(w);
+                lose_soon(w);
+            }
         } else if (a->type == ROSTER_CLOSE && l != NULL) {
             link_close(w, l, TO_ROSTER);
         } else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_ROSTER]) {

@@ -94,6 +94,11 @@ struct generation {
     uint64_t lasts_ms;
 };
 
+struct over {
+    bool is_over;
+    uint8_t exit_code;
+};
+
 struct world {
     uint64_t seed, now_ms;
     struct chance chance;
@@ -117,8 +122,10 @@ struct world {
     bool is_moving;                        /* it is, until roster_frozen_until_ms */
     uint64_t writes_at_ms, confirms_at_ms; /* the newest generation's record */
     bool has_past;
-    struct roster_past past, being_written; /* the record */
+    struct roster_past past, being_written; /* the record ... */
+    struct over past_end, being_end;        /* ... and whether the job has ended */
     uint32_t n_moves, n_adopted, n_untold;  /* untold: see check_move() */
+    uint32_t n_closed_moves;                /* after the verdict */
     uint32_t n_reported_ended;
     uint32_t inherited; /* the generation that was taken over with a record */
     uint32_t

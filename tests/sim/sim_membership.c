@@ -198,8 +198,10 @@ static void freeze_roster(struct world *w)
 static void lose_roster(struct world *w)
 {
     w->moves_at_ms = CO_NEVER_MS;
-    if (roster_get_state(w->roster) == ROSTER_CLOSED)
+    if (roster_get_state(w->roster) == ROSTER_CLOSED &&
+        (w->limits.confirm_ms == 0 || roster_generation(w->roster) == MESSAGE_NO_GENERATION))
         return;
+    w->n_closed_moves += roster_get_state(w->roster) == ROSTER_CLOSED;
     schedules_tell(w->now_ms, "the roster is lost");
     for (int i = 0; i < MAX_LINKS; i++) {
         struct link *l = &w->links[i];
@@ -210,7 +212,9 @@ static void lose_roster(struct world *w)
     }
     w->is_moving = w->roster_slept = true;
     w->roster_frozen_until_ms = w->now_ms + draw(w, w->is_blind && !chance(w, 4) ? 1500 : 4000);
-    w->confirms_at_ms = CO_NEVER_MS; /* no node receives it, but pending writes complete */
+    w->confirms_at_ms = CO_NEVER_MS; /* no node receives it, but a pending write may complete */
+    if (chance(w, 2))
+        w->writes_at_ms = CO_NEVER_MS;
     w->n_moves++;
 }
 
@@ -226,6 +230,19 @@ static void report_ended(struct world *w)
             w->n_reported_ended++;
         }
     }
+}
+
+/* The record is of the end of the job: so is the next verdict. */
+static void end_again(struct world *w)
+{
+    const struct message end = {.type = MESSAGE_END,
+                                .generation = MESSAGE_NO_GENERATION,
+                                .verdict = {.outcome = MESSAGE_ENDED,
+                                            .exit_code = w->past_end.exit_code,
+                                            .rank = MESSAGE_NO_RANK,
+                                            .node = "",
+                                            .text = "it had ended"}};
+    roster_feed(w, (struct roster_input){.type = ROSTER_END, .message = &end});
 }
 
 static void take_over(struct world *w)
@@ -245,7 +262,9 @@ static void take_over(struct world *w)
         w->generations[w->past.generation].own_is_heard = false; /* may be reported again, or not */
     w->moves_at_ms =
         w->now_ms < FAULTS_END_MS && !chance(w, 3) ? w->now_ms + draw(w, 12000) : CO_NEVER_MS;
-    if (w->has_past)
+    if (w->has_past && w->past_end.is_over)
+        end_again(w);
+    else if (w->has_past)
         report_ended(w);
 }
 
@@ -291,6 +310,7 @@ static void live_on(struct world *w, const struct choice *c)
         w->writes_at_ms = CO_NEVER_MS;
         w->has_past = true;
         w->past = w->being_written;
+        w->past_end = w->being_end;
         break;
     case CONFIRM:
         confirm(w);
@@ -449,7 +469,7 @@ static void check_end(struct world *w)
         if (n->has_ended && n->end.by_roster && !node_is_excluded(n))
             check(w,
                   v != NULL && (n->end.exit_code == v->exit_code ||
-                                (!n->end.took_part && v->outcome == MESSAGE_WELL)),
+                                (!n->end.took_part && v->exit_code == 0)),
                   "two nodes ended with different verdicts");
     }
 }
@@ -465,8 +485,8 @@ static void world_fini(struct world *w)
 /* What all schedules together came to: a simulator that never reaches a case proves nothing of
  * it. */
 static struct totals {
-    uint64_t n_moves, n_adopted, n_untold, n_ended, n_messages, n_generations, n_restarts,
-        n_virtual_s;
+    uint64_t n_moves, n_closed_moves, n_adopted, n_untold, n_ended, n_messages, n_generations,
+        n_restarts, n_virtual_s;
     uint64_t n_verdicts[MESSAGE_N_OUTCOMES], n_open, n_excluded;
 } totals;
 
@@ -475,6 +495,7 @@ static void add_up(const struct world *w)
     const struct message_verdict *v = roster_get_verdict(w->roster);
     totals.n_messages += w->n_messages;
     totals.n_moves += w->n_moves;
+    totals.n_closed_moves += w->n_closed_moves;
     totals.n_adopted += w->n_adopted;
     totals.n_untold += w->n_untold;
     totals.n_ended += w->n_reported_ended;
@@ -516,10 +537,11 @@ int main(void)
            " restarts, %" PRIu64 " messages, %" PRIu64 " s\n",
            n, n, totals.n_generations, totals.n_restarts, totals.n_messages, totals.n_virtual_s);
     printf("%" PRIu64 " times another roster took over, %" PRIu64
-           " times by what the members said; %" PRIu64
+           " times after the verdict, %" PRIu64 " times by what the members said; %" PRIu64
            " nodes kept ranks although they did not know of the generation; %" PRIu64
            " were known to have ended\n",
-           totals.n_moves, totals.n_adopted, totals.n_untold, totals.n_ended);
+           totals.n_moves, totals.n_closed_moves, totals.n_adopted, totals.n_untold,
+           totals.n_ended);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended, %" PRIu64
            " no progress; no node left to receive it: %" PRIu64 "; nodes excluded: %" PRIu64 "\n",

@@ -132,8 +132,9 @@ void acts_list(const struct world *w, struct acts *acts)
     hurries |= w->phase != RECORD_CONFIRMED;
     add(acts, w->phase == RECORD_WANTED, WRITE, 0, 0, 0);
     add(acts, w->phase == RECORD_WRITTEN, CONFIRM, 0, 0, 0);
-    add(acts, w->budget[MOVE] > 0 && roster_get_state(w->roster) != ROSTER_CLOSED, FAULT, 0, 0,
-        MOVE);
+    const bool has_record = roster_get_state(w->roster) != ROSTER_CLOSED ||
+                            roster_generation(w->roster) != MESSAGE_NO_GENERATION;
+    add(acts, w->budget[MOVE] > 0 && has_record, FAULT, 0, 0, MOVE);
     add(acts,
         !acts_are_over(w) && next_deadline_ms(w) != CO_NEVER_MS &&
             (!hurries || w->budget[SLOW] > 0),
@@ -307,6 +308,19 @@ static void reset(struct world *w, struct node *n)
     n->reset_ms = w->now_ms;
 }
 
+/* The record is of the end of the job: so is the next verdict. */
+static void end_again(struct world *w)
+{
+    const struct message end = {.type = MESSAGE_END,
+                                .generation = MESSAGE_NO_GENERATION,
+                                .verdict = {.outcome = MESSAGE_ENDED,
+                                            .exit_code = (uint8_t)w->past_code,
+                                            .rank = MESSAGE_NO_RANK,
+                                            .node = "",
+                                            .text = ""}};
+    feed_roster(w, (struct roster_input){.type = ROSTER_END, .message = &end});
+}
+
 /* What was on its way to a node and arrives has arrived before. */
 static void move_roster(struct world *w)
 {
@@ -323,6 +337,8 @@ static void move_roster(struct world *w)
         abort();
     w->phase = RECORD_CONFIRMED;
     w->inherited = w->has_past ? w->past.generation : MESSAGE_NO_GENERATION;
+    if (w->past_code >= 0)
+        end_again(w);
 }
 
 static void befall(struct world *w, struct node *n, enum fault fault)
@@ -419,6 +435,7 @@ void act_do(struct world *w, struct act act)
     case WRITE:
         w->has_past = true;
         w->past = w->being_written;
+        w->past_code = w->being_code;
         w->phase = RECORD_WRITTEN;
         break;
     case CONFIRM:

@@ -62,15 +62,29 @@ static void note_places(struct world *w)
     }
 }
 
+static void want_record(struct world *w)
+{
+    const struct message_verdict *v = roster_get_verdict(w->roster);
+    roster_get_past(w->roster, &w->being_written);
+    w->being_code = v != NULL ? v->exit_code : -1;
+    w->phase = RECORD_WANTED;
+}
+
 static void seal(struct world *w)
 {
     promise_at_sealing(w);
     if (w->config->budget[MOVE] == 0)
         return;
     note_places(w);
-    roster_get_past(w->roster, &w->being_written);
-    w->phase = RECORD_WANTED;
+    want_record(w);
     w->inherited = MESSAGE_NO_GENERATION;
+}
+
+static void end_job(struct world *w)
+{
+    promise_of_verdict(w);
+    if (w->config->budget[MOVE] > 0 && roster_generation(w->roster) != MESSAGE_NO_GENERATION)
+        want_record(w);
 }
 
 static void carry_out_roster(struct world *w, const struct roster_actions *actions)
@@ -82,7 +96,7 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
         if (a->type == ROSTER_CHANGED && a->to == ROSTER_RUNNING)
             seal(w);
         else if (a->type == ROSTER_CHANGED && a->to == ROSTER_CLOSED)
-            promise_of_verdict(w);
+            end_job(w);
         else if (a->type == ROSTER_CLOSE && l != NULL)
             close_end(l, TO_ROSTER);
         else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_NODE]) {
@@ -155,8 +169,12 @@ static void start_ranks(struct world *w, struct node *n)
 static void note_end(struct world *w, struct node *n)
 {
     const struct member_end *end = member_get_end(n->member);
-    n->ended_by_roster = end->by_roster;
+    n->ended_by_roster = end->by_roster && end->took_part;
     n->exit_code = end->exit_code;
+    for (int i = 0; i < N_NODES; i++)
+        promise(!n->ended_by_roster || !w->nodes[i].ended_by_roster ||
+                    w->nodes[i].exit_code == n->exit_code,
+                "two ddpruns end with different verdicts");
     promise(!n->runs, "ddprun ends before its ranks");
     if (end->by_roster && end->took_part)
         promise(roster_get_verdict(w->roster)->exit_code == end->exit_code,

@@ -41,13 +41,15 @@ void world_init(struct world *w, const struct config *c)
         limits.lease_ms = 2 * (uint64_t)NO_LEASE_MS;
     }
     if (c->budget[MOVE] > 0) {
-        limits.confirm_ms = NO_LEASE_MS;
+        limits.confirm_ms = limits.verdict_ms = NO_LEASE_MS;
         limits.absent_ms = 2500;
     }
     *w = (struct world){.config = c,
                         .now_ms = 1,
                         .inherited = MESSAGE_NO_GENERATION,
                         .told = MESSAGE_NO_GENERATION,
+                        .past_code = -1,
+                        .being_code = -1,
                         .phase = RECORD_CONFIRMED};
     memcpy(w->budget, c->budget, sizeof w->budget);
     for (int i = 0; i < N_NODES; i++) {
@@ -366,6 +368,8 @@ static void put_past(struct digest *d, const struct world *w)
     put_before(d, &r->before);
     put_generation(d, w->inherited);
     put_generation(d, w->told);
+    put(d, (uint64_t)(w->past_code + 1) | (uint64_t)(w->being_code + 1) << 16 |
+               (uint64_t)r->has_told << 32);
 }
 
 uint64_t world_digest(const struct world *w)

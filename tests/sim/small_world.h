@@ -96,7 +96,8 @@ struct world {
     uint8_t n_steps[MAX_GENERATIONS]; /* the last step that a rank has completed in it */
     bool own_failure[MAX_GENERATIONS];
     bool has_past;
-    struct roster_past past, being_written; /* the record */
+    struct roster_past past, being_written; /* the record ... */
+    int past_code, being_code; /* ... and the exit status of the job; -1: it has not ended */
     enum record_phase phase;
     uint32_t inherited; /* the generation that the roster has taken over */
     uint32_t told;      /* when the newest one was sealed: the newest that one of its nodes had

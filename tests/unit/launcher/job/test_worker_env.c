@@ -93,6 +93,7 @@ START_TEST(a_worker_has_the_variables_of_torchrun_and_ddprun)
                                                       "TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
                                                       "OMP_NUM_THREADS=4\n"
                                                       "DDP_GENERATION=0\n"
+                                                      "DDP_TERM=1\n"
                                                       "DDP_NODE_FD=7\n");
 }
 END_TEST
@@ -106,6 +107,7 @@ START_TEST(every_place_has_its_own_values)
         .node_rank = 1,
         .n_nodes = 3,
         .generation = 4294967295u,
+        .term = INT64_MAX,
         .master_addr = "node7",
         .master_port = 65535,
         .agent_store = false,
@@ -123,7 +125,8 @@ START_TEST(every_place_has_its_own_values)
                      "TORCHELASTIC_MAX_RESTARTS=0\nTORCHELASTIC_RUN_ID=job7\n"
                      "TORCHELASTIC_USE_AGENT_STORE=False\nTORCHELASTIC_ERROR_FILE=\n"
                      "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT\n"
-                     "TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nDDP_GENERATION=4294967295\n");
+                     "TORCH_NCCL_ASYNC_ERROR_HANDLING=1\nDDP_GENERATION=4294967295\n"
+                     "DDP_TERM=9223372036854775807\n");
 }
 END_TEST
 
@@ -140,8 +143,8 @@ END_TEST
 START_TEST(inherited_values_of_these_variables_are_replaced)
 {
     const char *text = MAKE("RANK=7", "WORLD_SIZE=9", "MASTER_PORT=1", "TORCHELASTIC_RUN_ID=outer",
-                            "DDP_NODE_FD=3", "RANK=8", "DDP_GENERATION=5", "ROLE_NAME=x", "RANKS=2",
-                            "RAN=1", "MY_RANK=3", "LOCAL=1");
+                            "DDP_NODE_FD=3", "RANK=8", "DDP_GENERATION=5", "DDP_TERM=9",
+                            "ROLE_NAME=x", "RANKS=2", "RAN=1", "MY_RANK=3", "LOCAL=1");
     ck_assert_int_eq(count(text, "RANK="), 1);
     ck_assert_int_eq(count(text, "RANK=1\n"), 1);
     ck_assert_int_eq(count(text, "WORLD_SIZE=2\n"), 1);
@@ -151,6 +154,8 @@ START_TEST(inherited_values_of_these_variables_are_replaced)
     ck_assert_int_eq(count(text, "TORCHELASTIC_RUN_ID="), 1);
     ck_assert_int_eq(count(text, "DDP_NODE_FD="), 1);
     ck_assert_int_eq(count(text, "DDP_GENERATION="), 1);
+    ck_assert_int_eq(count(text, "DDP_TERM="), 1);
+    ck_assert_int_eq(count(text, "DDP_TERM=1\n"), 1);
     ck_assert_int_eq(count(text, "RANKS=2\n"), 1);
     ck_assert_int_eq(count(text, "RAN=1\n"), 1);
     ck_assert_int_eq(count(text, "MY_RANK=3\n"), 1);

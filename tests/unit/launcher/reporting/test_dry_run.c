@@ -66,7 +66,8 @@ START_TEST(each_rank_has_its_command_and_what_its_environment_adds)
         "TORCHELASTIC_RUN_ID='a b'\n    TORCHELASTIC_USE_AGENT_STORE=False\n    "
         "TORCHELASTIC_ERROR_FILE=<a file in the job's directory>\n    "
         "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM\n    TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n    "
-        "DDP_GENERATION=0\n    DDP_NODE_FD=3\n    DDP_PROGRESS_FD=6\n    PMI_RANK is removed\n");
+        "DDP_GENERATION=0\n    DDP_TERM=1\n    DDP_NODE_FD=3\n    DDP_PROGRESS_FD=6\n    PMI_RANK "
+        "is removed\n");
 }
 END_TEST
 

@@ -69,6 +69,7 @@ static struct message_hello make_hello(void)
                           .world_size = 24,
                           .first_rank = 16,
                           .n_local = 8,
+                          .term = MESSAGE_MAX_TERM,
                           .agent_store = true,
                           .host = "node1",
                           .port = 4242}},
@@ -138,7 +139,7 @@ static struct message make(enum message_type type)
         m.refused = (struct message_refused){MESSAGE_REFUSED_NODE_RANK, true, "taken"};
         break;
     case MESSAGE_SEALED:
-        m.sealed = (struct message_place){4, 3, 32, 24, 8, 2, false, true, "node1", 41234};
+        m.sealed = (struct message_place){4, 3, 32, 24, 8, 2, 5, false, true, "node1", 41234};
         break;
     case MESSAGE_MEMBERS:
         m.members = (struct message_members){10, 8, 2, addresses};
@@ -432,6 +433,9 @@ START_TEST(a_message_above_a_bound_is_not_sent)
     m = make(MESSAGE_SEALED);
     m.sealed.node_index = 4;
     assert_refused(&m, "invalid value 4 for the node's index: expected 0 to 3");
+    m = make(MESSAGE_SEALED);
+    m.sealed.term = (uint64_t)MESSAGE_MAX_TERM + 1;
+    assert_refused(&m, " for the term");
     m = make(MESSAGE_SEALED);
     m.sealed.n_local = m.sealed.world_size - m.sealed.first_rank + 1;
     assert_refused(&m, " for the number of ranks");

@@ -369,6 +369,29 @@ START_TEST(a_voter_that_has_missed_a_record_gets_it)
 }
 END_TEST
 
+START_TEST(a_process_that_offers_and_never_answers_is_not_reached)
+{
+    struct ballot_voter left[COUNCIL_MAX_OFFERS];
+    create(true);
+    found();
+    offer(2, 1);
+    is_cut[3] = true;
+    const struct ballot b = {
+        .type = BALLOT_OFFER, .job = councils[1].job, .from = 3, .at = address_of(3), .order = 3};
+    struct ballot answer;
+    struct council_orders orders;
+    for (int i = 0; i < 6; i++) {
+        ck_assert_uint_eq(council_unreached(&councils[1], now_ms, left), i == 5);
+        council_take(&councils[1], &b, now_ms, &answer, &orders);
+        go_on(1000);
+    }
+    ck_assert_uint_eq(council_unreached(&councils[1], now_ms, left), 1);
+    ck_assert_uint_eq(left[0].id, 3);
+    go_on(2000); /* it has left, or ended */
+    ck_assert_uint_eq(council_unreached(&councils[1], now_ms, left), 0);
+}
+END_TEST
+
 START_TEST(answers_that_come_after_the_lease_commit_nothing)
 {
     struct council_orders orders;
@@ -404,6 +427,7 @@ TEST_SUITE(council)
     tcase_add_test(all, only_the_coordinator_itself_frees_its_voters);
     tcase_add_test(all, a_voter_that_has_missed_a_record_gets_it);
     tcase_add_test(all, answers_that_come_after_the_lease_commit_nothing);
+    tcase_add_test(all, a_process_that_offers_and_never_answers_is_not_reached);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -1,0 +1,197 @@
+/* failover_roster.c - the roster in this process, or the way to that of another one.
+ *
+ * Read failover_lead() and failover_follow() first: the council orders them. A roster that takes
+ * over continues the generation of the record, and waits for its members, except for the node of a
+ * coordinator whose process has ended (probe_host()). on_changed() has each generation, and the
+ * verdict, decided before nodes get it. */
+#include "failover_link_priv.h"
+
+#include "etcd_record.h"
+#include "launcher/generation/listen.h"
+#include "launcher/job/job_spec.h"
+
+#include "rendezvous/membership/lease.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { CONFIRM_MIN_MS = 10000 };
+
+/* --- a roster here --- */
+
+static bool note_host(struct failover_link *l)
+{
+    struct roster_node_view own;
+    struct elector_host *host = &l->record.host;
+    if (l->roster == NULL || !jobs_view_local(local_roster_jobs(l->roster), &own) ||
+        !own.is_member ||
+        (host->node == own.node_index && failover_is_same(&host->at, &l->council.own)))
+        return false;
+    *host = (struct elector_host){.node = own.node_index, .at = l->council.own};
+    return true;
+}
+
+static void on_changed(void *arg, const char *run_id, const struct roster *r,
+                       enum roster_state from)
+{
+    struct failover_link *l = arg;
+    const enum roster_state to = roster_get_state(r);
+    (void)run_id;
+    (void)from;
+    bool begins = to == ROSTER_RUNNING && !l->leaves;
+    if ((!begins && to != ROSTER_CLOSED) || !etcd_record_of(r, &l->record))
+        return;
+    note_host(l);
+    l->calls.commit(l);
+}
+
+/* This node has come to the roster that it has taken over. */
+static void on_heard(void *arg, const struct roster *r)
+{
+    struct failover_link *l = arg;
+    if (l->record.n_nodes > 0 && !l->record.is_over && roster_get_state(r) == ROSTER_RUNNING &&
+        roster_generation(r) == l->record.generation && note_host(l))
+        l->calls.commit(l);
+}
+
+static struct roster_limits limits_of(const struct job_world *w)
+{
+    struct roster_limits r = {
+        .keep_alive_ms = w->keep_alive_ms > 0 ? w->keep_alive_ms : LEASE_KEEP_ALIVE_MS,
+        .lease_ms = w->lease_ms > LEASE_MS ? w->lease_ms : LEASE_MS,
+        .confirm_ms = w->rejoin_timeout_ms > CONFIRM_MIN_MS ? w->rejoin_timeout_ms : CONFIRM_MIN_MS,
+    };
+    /* the old coordinator was certain for the last time before its successor led */
+    r.absent_ms = r.lease_ms + LEASE_MARGIN_MS;
+    return r;
+}
+
+void failover_prepare_roster(void *arg, struct jobs_opts *opts)
+{
+    struct failover_link *l = arg;
+    opts->limits = limits_of(l->world);
+    opts->outlives_local = true;
+    opts->on_note = failover_on_refused;
+    opts->on_changed = on_changed;
+    opts->on_heard = on_heard;
+    opts->arg = l;
+}
+
+static int make_roster(struct failover_link *l, const struct roster_past *past,
+                       struct co_error *err)
+{
+    struct jobs_opts opts = {
+        .keys = l->world->key,
+        .n_keys = l->world->key != NULL ? 1 : 0,
+        .max_conns = listen_limits(l->spec).n_nodes,
+        .only_run_id = l->spec->run_id,
+        .terms = &l->terms,
+        .past = past,
+    };
+    failover_prepare_roster(l, &opts);
+    int rc = local_roster_create(l->loop, &opts, &l->calls.local, &l->own_roster, err);
+    if (rc == 0)
+        l->roster = l->own_roster;
+    return rc;
+}
+
+void failover_drop_roster(struct failover_link *l)
+{
+    if (l->roster == NULL)
+        return;
+    if (l->roster != l->own_roster)
+        endpoint_drop_roster(l->endpoint);
+    l->roster = NULL;
+    close_group_close_own(&l->close_group, &l->own_roster);
+    l->is_moved = true;
+    failover_note(l, CO_NOTE, "the coordinator moved to another node");
+    if (l->is_up)
+        l->calls.go_down_in(l, 0, "the coordinator moved to another node");
+}
+
+static void on_host_probed(void *arg, bool is_refused)
+{
+    struct failover_link *l = arg;
+    l->host_probe = NULL;
+    if (is_refused && l->roster != NULL)
+        jobs_tell_ended(local_roster_jobs(l->roster), l->probed_generation, l->probed_node);
+}
+
+/* The ranks of the coordinator before are waited for, unless its process has ended. Else, as where
+ * it was never reached, a lease has to end. */
+static void probe_host(struct failover_link *l, const struct elector_record *r)
+{
+    const struct elector_address *at = failover_find_reached(l, &r->host.at);
+    struct co_error err;
+    if (r->host.at.port == 0 || at == NULL || r->gone >= 0 || r->is_over || l->host_probe != NULL ||
+        failover_is_same(&r->host.at, &l->council.own))
+        return;
+    l->probed_generation = r->generation;
+    l->probed_node = r->host.node;
+    if (port_probe_start(l->loop, at->host, at->port, on_host_probed, l, &l->host_probe, &err) < 0)
+        l->host_probe = NULL;
+}
+
+static void tell_past(struct failover_link *l, const struct elector_record *r)
+{
+    if (r->is_over)
+        jobs_end(local_roster_jobs(l->roster), r->exit_code,
+                 "the job had ended when its coordinator moved");
+    else
+        failover_note(l, CO_NOTE,
+                      "this node is the coordinator now; generation %" PRIu32 " continues",
+                      r->generation);
+    probe_host(l, r);
+}
+
+void failover_lead(struct failover_link *l, const struct elector_record *r)
+{
+    struct roster_past past;
+    struct co_error err;
+    if (r != NULL)
+        past = etcd_record_past(r);
+    if (l->roster != NULL) /* the endpoint's, with which the job begins */
+        return;
+    close_group_close_link(&l->close_group, &l->remote);
+    if (!l->is_moved)
+        endpoint_disconnect(l->endpoint);
+    l->is_moved = true;
+    if (make_roster(l, r != NULL ? &past : NULL, &err) < 0) {
+        failover_note(l, CO_WARNING, "cannot become the coordinator: %s", err.text);
+        return;
+    }
+    l->record = r != NULL ? *r : (struct elector_record){0};
+    if (r != NULL)
+        tell_past(l, r);
+    if (l->is_up)
+        l->calls.go_down_in(l, 0, "this node is the coordinator now");
+    else if (l->wants_link)
+        channel_link_connect(local_roster_link(l->own_roster));
+}
+
+/* --- the roster elsewhere --- */
+
+void failover_follow(struct failover_link *l, const struct elector_address *leader)
+{
+    char why[FAILOVER_TEXT_BYTES];
+    struct co_error err;
+    if (l->roster != NULL || l->is_over ||
+        (l->remote != NULL && failover_is_same(&l->leader, leader)))
+        return;
+    close_group_close_link(&l->close_group, &l->remote);
+    if (!l->is_moved)
+        endpoint_disconnect(l->endpoint);
+    l->is_moved = true;
+    l->leader = *leader;
+    if (channel_link_create(l->loop, leader->host, leader->port, l->world->key, &l->calls.remote,
+                            &l->remote, &err) < 0) {
+        failover_note(l, CO_WARNING, "%s", err.text);
+        return;
+    }
+    snprintf(why, sizeof why, "the coordinator moved to %s port %u", leader->host, leader->port);
+    if (l->is_up)
+        l->calls.go_down_in(l, 0, why);
+    else if (l->wants_link)
+        channel_link_connect(l->remote);
+    failover_offer_soon(l);
+}
