@@ -18,7 +18,7 @@ import time
 
 import results
 
-sys.path[:0] = [os.path.join(results.ROOT, "tests/system", folder) for folder in ("lib", "nodes")]
+sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 
 
 def parse():
@@ -37,7 +37,7 @@ for name in "ADDER_PROGRAM", "DDPCTL", "CHECKPOINTER_PROGRAM", "DDP_RENDEZVOUS":
     os.environ.setdefault(name, "")
 
 # found by the path above; they need the path of ddprun
-import failover as cases  # noqa: E402
+import failover_job as cases  # noqa: E402
 
 SIGNALS = {"killed": signal.SIGKILL, "leaves": signal.SIGTERM, "silent": signal.SIGSTOP}
 

@@ -145,7 +145,7 @@ static void set_timer(struct failover_link *l)
 
 /* --- what the council is fed --- */
 
-/* What was stored before, and is still to be told, is not this record. */
+/* A confirmation that waits is not of this record. */
 void failover_commit(struct failover_link *l)
 {
     struct council_orders orders;

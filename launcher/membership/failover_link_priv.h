@@ -52,7 +52,7 @@ struct failover_calls {
 
 /* A coordinator that has answered. */
 struct failover_reached {
-    struct elector_address own; /* where records say that it listens; port 0: a free place */
+    struct elector_address own; /* its address in records; port 0: a free place */
     struct elector_address at;  /* where it was asked */
 };
 
@@ -168,7 +168,7 @@ void failover_note_reached(struct failover_link *l, const struct elector_address
                            const struct ballot *b);
 
 /* Where the process that listens at `own` has answered; NULL: it has not. A refused connection
- * proves its end only if it was accepted before: packet filters refuse connections, too. */
+ * proves its end only if it was accepted before: packet filters also refuse connections. */
 const struct elector_address *failover_find_reached(const struct failover_link *l,
                                                     const struct elector_address *own);
 

@@ -211,7 +211,7 @@ int cli_check_host(const char *by, const char *host, size_t max, struct co_error
  * process coordinates. ret_n is 0 if nothing is given.
  *
  * port      the default
- * returns   0, -EINVAL: an entry is empty, too long, malformed or listed twice, or there are too
+ * returns   0, -EINVAL: an entry is empty, malformed or listed twice, or there are too
  *           many */
 int cli_read_endpoints(const struct given *g, uint16_t port,
                        struct job_endpoint ret[JOB_MAX_ENDPOINTS], uint32_t *ret_n,

@@ -222,7 +222,7 @@ static bool is_stuck(const struct roster *r, const struct roster_event *e)
 }
 
 /* A failure is the verdict of all nodes or of none. A coordinator that cannot have it confirmed may
- * still announce it if all members are here: none of them continues elsewhere. If all ranks have
+ * still announce it if all members are connected: none of them continues elsewhere. If all ranks have
  * succeeded, or a user has ended the job, no coordinator has another verdict. */
 static bool is_undisputed(const struct roster *r, const struct roster_event *e)
 {

@@ -159,7 +159,7 @@ struct roster {
     uint32_t n_all_addresses; /* of all nodes that are known */
 
     /* the end, or what will be it if nothing better is known */
-    bool has_told; /* CLOSED: the verdict was sent to all nodes that are here */
+    bool has_told; /* CLOSED: the verdict was sent to all connected nodes */
     struct message_verdict verdict;
     char verdict_node[MESSAGE_NAME_BYTES];
     char verdict_text[MESSAGE_TEXT_BYTES];
@@ -275,7 +275,7 @@ static inline bool roster_may_lend(const struct roster *r, uint64_t now_ms)
     return now_ms < r->certain_until_ms;
 }
 
-/* Is no member away, absent or silent? Then none is with another roster. */
+/* Are all members connected and heard? Then none is with another roster. */
 bool roster_hears_all(const struct roster *r, uint64_t now_ms);
 
 /* May this node's lease be renewed? */

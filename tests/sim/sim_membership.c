@@ -232,7 +232,7 @@ static void report_ended(struct world *w)
     }
 }
 
-/* The record is of the end of the job: so is the next verdict. */
+/* The record is of the end of the job: the next verdict has its exit status. */
 static void end_again(struct world *w)
 {
     const struct message end = {.type = MESSAGE_END,

@@ -308,7 +308,7 @@ static void reset(struct world *w, struct node *n)
     n->reset_ms = w->now_ms;
 }
 
-/* The record is of the end of the job: so is the next verdict. */
+/* The record is of the end of the job: the next verdict has its exit status. */
 static void end_again(struct world *w)
 {
     const struct message end = {.type = MESSAGE_END,

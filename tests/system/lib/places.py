@@ -8,6 +8,7 @@ from facilities import lacks_network_namespaces
 from ports import free_port
 
 N_HOSTS = 4
+NOWHERE = "02:00:00:00:00:99"  # no interface has it
 _number = itertools.count()
 
 
@@ -16,7 +17,7 @@ class NoPlace(Exception):
 
 
 class Loopback:
-    """127.0.0.1 to .4."""
+    """127.0.0.1 and so on."""
 
     name = "loopback"
     interface = "lo"
@@ -38,15 +39,15 @@ class Loopback:
 
 
 class Namespaces:
-    """10.78.0.1 to .4, as root. Hosts that are cut off are joined again by rejoin()."""
+    """10.78.0.1 to .5, as root. Hosts that are cut off, or parted from others, are joined again by rejoin()."""
 
     name = "namespaces"
     interface = "eth0"
 
-    def __init__(self):
+    def __init__(self, n_hosts=N_HOSTS):
         if lacks_network_namespaces():
             raise NoPlace(lacks_network_namespaces())
-        self.names = [f"ddpe{os.getpid()}n{next(_number)}" for _ in range(N_HOSTS + 1)]  # 0: the wire
+        self.names = [f"ddpe{os.getpid()}n{next(_number)}" for _ in range(n_hosts + 1)]  # 0: the wires
 
     def __enter__(self):
         wire = self.names[0]
@@ -54,8 +55,9 @@ class Namespaces:
             for name in self.names:
                 ip("netns", "add", name)
                 ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", wire, "link", "add", "wire", "type", "bridge")
-            ip("-n", wire, "link", "set", "wire", "up")
+            for bridge in "wire", "other":
+                ip("-n", wire, "link", "add", bridge, "type", "bridge")
+                ip("-n", wire, "link", "set", bridge, "up")
             for host, name in enumerate(self.names[1:], 1):
                 ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{host}", "netns", wire)
                 ip("-n", wire, "link", "set", f"port{host}", "master", "wire", "up")
@@ -82,8 +84,20 @@ class Namespaces:
     def cut(self, host):
         ip("-n", self.names[host], "link", "set", "eth0", "down")
 
+    def part(self, *hosts):
+        """These reach only each other."""
+        for host in hosts:
+            ip("-n", self.names[0], "link", "set", f"port{host}", "master", "other")
+
+    def deafen(self, host, other):
+        """Nothing that `other` sends arrives at `host`."""
+        ip("-n", self.names[other], "neigh", "replace", self.address(host), "lladdr", NOWHERE, "dev", "eth0", "nud", "permanent")
+
     def rejoin(self, host):
         ip("-n", self.names[host], "link", "set", "eth0", "up")
+        ip("-n", self.names[0], "link", "set", f"port{host}", "master", "wire")
+        for name in self.names[1:]:
+            subprocess.run(["ip", "-n", name, "neigh", "del", self.address(host), "dev", "eth0"], stderr=subprocess.DEVNULL, check=False)
 
 
 def ip(*words):

@@ -4,92 +4,12 @@ or in a network namespace.
 
 Covers: rendezvous/ballots, rendezvous/quorum, launcher/membership, launcher/node
 """
-import os
 import signal
-import tempfile
 import unittest
 
-from harness import DDPRUN, DEADLINE_S, await_true, main
-from node import TOKEN, Node
-from party import SHOW, Party
-from places import Loopback, Namespaces, NoPlace
-from ports import free_port
-from recovery_job import Nodes
-
-CONF = "failover=majority"
-ONCE = "failover=majority,endpoint=once"
-LEADS = "this node is the coordinator now"
-ENDED = "its ddprun, which hosted the coordinator, has ended"
-
-
-class Group(Party):
-    """The first node that is started is at the endpoint, and is named a."""
-
-    def __init__(self, nodes, conf=CONF, place=None):
-        self.dir = tempfile.TemporaryDirectory()
-        super().__init__(os.path.join(self.dir.name, "end"))
-        self.place = place = place or Loopback()
-        self.port = place.port()
-        self.words = ("-v", "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{place.address(1)}:{self.port}",
-                      "--rdzv-id", "job", "--rdzv-conf", conf, "--join-window", "0", *SHOW)
-
-    def __exit__(self, *_):
-        super().__exit__()
-        self.dir.cleanup()
-
-    def start_at(self, host, name):
-        launcher, *words = self.place.command(host, [DDPRUN, "--local-addr", self.place.address(host), *self.words])
-        self.nodes[name] = Node(*words, launcher=launcher, env={"TEST_END": self.end_file, "DDP_TOKEN": TOKEN})
-
-    def begin(self, n):
-        """-> names, and the ranks of the generation that has all of them, when all vote"""
-        names, newest = self.name(n), -1
-        for host, name in enumerate(names, 1):
-            self.start_at(host, name)
-            if host == 1:
-                self.nodes["a"].read_until("1 node votes on the coordinator")
-        ranks = {}
-        while {rank.world for rank in ranks.values()} != {n}:
-            ranks = self.hear_some(newest + 1, names)
-            newest = max(rank.generation for rank in ranks.values())
-        self.nodes["a"].read_until(f"{n} nodes vote on the coordinator")
-        return names, ranks
-
-    def drop(self, name):
-        self.nodes.pop(name).__exit__()
-
-    def finish(self, code=0):
-        self.end(code)
-        for name, node in self.nodes.items():
-            found, _, err = node.finish()
-            assert found == code, f"{name} ended with {found}: {err}"
-
-
-class LastingGroup(Nodes):
-    """Three nodes of one rank each, which outlives the end of a generation. Node 0 is at the endpoint."""
-
-    def __init__(self):
-        super().__init__(None, "1:3", 1, "-v", "--rdzv-id", "job", "--rdzv-conf", ONCE, "--max-restarts", "3",
-                         endpoint=f"127.0.0.1:{free_port()}")
-        self.logs = tempfile.TemporaryDirectory()
-        self.logs_in = self.logs.name
-
-    def __exit__(self, *_):
-        super().__exit__()
-        self.logs.cleanup()
-
-    def begin(self):
-        """-> {node: pids}, when all vote"""
-        for i in range(3):
-            self.start(i)
-            if i == 0:
-                self.await_world(1)
-        before = self.await_world(3)
-        await_true(lambda: "3 nodes vote on the coordinator" in self.told(), self.told, DEADLINE_S)
-        return before
-
-    def make_job(self, name, words, env=None, **kw):
-        return super().make_job(name, ["--local-addr", Loopback().address(name + 1), *words], env={"DDP_TOKEN": TOKEN, **env}, **kw)
+from failover_job import ENDED, LEADS, ONCE, Group, LastingGroup
+from harness import main
+from places import Namespaces, NoPlace
 
 
 class Failover(unittest.TestCase):
@@ -111,13 +31,8 @@ class Failover(unittest.TestCase):
                 names.remove(name)
                 ranks = group.hear(generation + 1, names)
                 if name == "a":
-                    self.await_voters(group, names)
+                    group.await_voters(names)
             group.finish()
-
-    def await_voters(self, group, names):
-        """The new coordinator has its list: one of the nodes reports it."""
-        text = f"{len(names)} nodes vote on the coordinator".encode()
-        await_true(lambda: any(text in group.nodes[name].said_so_far() for name in names), deadline_s=DEADLINE_S)
 
     def test_a_coordinator_that_leaves_hands_over(self):
         for nodes in "2:3", "1:3":  # also where a lost one is not replaced

@@ -1,4 +1,4 @@
-/* The end of a job whose coordinator can be replaced: no node hears of it before it is confirmed.
+/* The end of a job whose coordinator can be replaced: no node receives it before it is confirmed.
  * All orders of messages and losses of the coordinator: tests/sim/sim_membership.c. */
 #include "one_roster.h"
 
@@ -127,7 +127,7 @@ START_TEST(a_node_whose_connection_ends_meanwhile_is_kept)
 }
 END_TEST
 
-START_TEST(a_failure_is_announced_without_confirmation_if_all_members_are_here)
+START_TEST(a_failure_is_announced_without_confirmation_if_all_members_are_heard)
 {
     begin();
     step((struct roster_input){.type = ROSTER_DOUBT});
@@ -194,7 +194,7 @@ TEST_SUITE(roster_verdict)
     tcase_add_test(all, a_failure_is_not_announced_before_it_is_confirmed);
     tcase_add_test(all, nodes_that_connect_before_that_do_not_hear_it);
     tcase_add_test(all, a_node_whose_connection_ends_meanwhile_is_kept);
-    tcase_add_test(all, a_failure_is_announced_without_confirmation_if_all_members_are_here);
+    tcase_add_test(all, a_failure_is_announced_without_confirmation_if_all_members_are_heard);
     tcase_add_test(all, a_failure_is_not_announced_while_a_member_may_be_with_another_coordinator);
     tcase_add_test(all, success_is_announced_without_confirmation_after_a_time);
     tcase_add_test(all, a_job_that_never_began_ends_without_confirmation);
