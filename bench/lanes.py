@@ -51,7 +51,7 @@ def add_options(parser, rounds):
 
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--lanes", default="1,2,4")
+    parser.add_argument("--lanes", default="1,2,4,auto")
     parser.add_argument("--rate", type=int, default=20_000_000, help="of each connection, bytes a second (20 MB/s); 0: no limit")
     parser.add_argument("--bytes", type=int, default=32 << 20, help="of the vector (32 MiB)")
     add_options(parser, rounds=3)
@@ -62,16 +62,16 @@ def main():
     args = read_options()
     if os.geteuid() != 0:
         sys.exit("lanes.py: making network namespaces takes root")
-    load, numbers, job = results.load_average(), [int(n) for n in args.lanes.split(",")], os.getpid()
+    load, numbers, job = results.load_average(), args.lanes.split(","), os.getpid()
     rates = {n: [] for n in numbers}
     with Namespaces(2) as spaces:
         for _ in range(args.rounds):
             for n in numbers:
                 job += 1
-                rates[n].append(run(spaces, args, job, {"DDP_SOCKET_LANES": str(n), "PACING_BYTES": str(args.rate),
+                rates[n].append(run(spaces, args, job, {"DDP_SOCKET_LANES": n, "PACING_BYTES": str(args.rate),
                                                         "LD_PRELOAD": f"{args.build}/bench/libpacing.so"}))
     first = results.spread(rates[numbers[0]])[1]
-    rows = [[str(n), str(len(rates[n])), f"{min(rates[n]) / 1e6:.1f}", f"{results.spread(rates[n])[1] / 1e6:.1f}",
+    rows = [[n, str(len(rates[n])), f"{min(rates[n]) / 1e6:.1f}", f"{results.spread(rates[n])[1] / 1e6:.1f}",
              f"{results.spread(rates[n])[1] / first:.2f}"] for n in numbers]
     limit = f"{args.rate / 1e6:g} MB/s for each connection" if args.rate else "no limit"
     results.report("lanes" if args.rate else "lanes_uncapped",

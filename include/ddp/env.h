@@ -99,7 +99,8 @@
                            "eth0,eth1", or without some, "^docker" */
 #define DDP_ENV_SOCKET_LANES                                                                       \
     "DDP_SOCKET_LANES" /* connections between two ranks of different nodes that large exchanges
-                          are striped over: "1" to "16" */
+                          are striped over: "1" to "16"; "auto": ranks
+                          measure whether more than one pays */
 #define DDP_ENV_SEGMENT_BYTES                                                                      \
     "DDP_SEGMENT_BYTES"               /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */

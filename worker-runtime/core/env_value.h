@@ -9,6 +9,7 @@
 struct co_error;
 
 #define ENV_VALUE_LANES_MOST 16 /* of DDP_SOCKET_LANES */
+#define ENV_VALUE_LANES_AUTO "auto"
 
 /* value     NULL or "": not set
  * returns   0; -ENOEXEC "invalid value 'VALUE' for NAME: expected ..." */

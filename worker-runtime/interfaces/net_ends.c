@@ -12,7 +12,8 @@ static unsigned family_bits(const struct net_end *e)
 
 bool net_ends_is_valid(const struct net_ends *e)
 {
-    bool all = e->n <= NET_ENDS_MOST && (e->flags & ~(NET_ENDS_NAMED | NET_ENDS_UNCOUNTED)) == 0;
+    const unsigned known = NET_ENDS_NAMED | NET_ENDS_UNCOUNTED | NET_ENDS_PROBED;
+    bool all = e->n <= NET_ENDS_MOST && (e->flags & ~known) == 0;
     for (unsigned i = 0; all && i < e->n; i++)
         all = (e->end[i].family == AF_INET || e->end[i].family == AF_INET6) &&
               e->end[i].prefix <= family_bits(&e->end[i]);

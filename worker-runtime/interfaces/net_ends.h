@@ -23,6 +23,7 @@ struct net_end {      /* 20 bytes */
 enum net_ends_flags {
     NET_ENDS_NAMED = 1,     /* users have named the interfaces */
     NET_ENDS_UNCOUNTED = 2, /* and not set the number of lanes: they need a pair */
+    NET_ENDS_PROBED = 4,    /* the ranks are to measure whether lanes pay */
 };
 
 struct net_ends { /* of a rank; travels as it is */

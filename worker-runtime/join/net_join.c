@@ -18,8 +18,10 @@
 #include "rendezvous/client/client.h"
 #include "segments/control.h"
 #include "worker-runtime/core/backend.h"
+#include "worker-runtime/core/env_value.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/interfaces/net_interface.h"
+#include "worker-runtime/tcp/net_probe.h"
 
 #include <ddp/env.h>
 #include <errno.h>
@@ -266,8 +268,15 @@ static void choose_lanes(struct net_member *m)
 {
     const char *value = getenv(DDP_ENV_SOCKET_LANES); /* was checked */
     const bool is_set = value != NULL && value[0] != '\0';
-    const int lanes = is_set ? atoi(value) : 1;
-    m->lanes = (uint16_t)(is_set ? (lanes > 1 ? lanes : 0) : m->ends.n);
+    bool is_open = false;
+    if (is_set && strcmp(value, ENV_VALUE_LANES_AUTO) == 0)
+        m->lanes = net_probe_wish(&is_open);
+    else if (is_set)
+        m->lanes = (uint16_t)(atoi(value) > 1 ? atoi(value) : 0);
+    else
+        m->lanes = m->ends.n;
+    if (is_open)
+        m->ends.flags |= NET_ENDS_PROBED;
     if (m->lanes == 0)
         m->ends = (struct net_ends){0};
     else if (!is_set)

@@ -11,6 +11,7 @@
 #include "backend_net.h"
 
 #include "net.h"
+#include "net_probe.h"
 #include "net_watch.h"
 #include "segments/control.h"
 #include "worker-runtime/core/user_segment.h"
@@ -229,5 +230,8 @@ int backend_net_create(const struct backend_net_opts *opts, struct backend **ret
         .free = net_free,
         .destroy = net_destroy,
     };
-    return net_create(opts, &ops, ret, err);
+    const int code = net_create(opts, &ops, ret, err);
+    if (code == 0 && opts->world == NULL)
+        net_probe(net_of(*ret));
+    return code;
 }

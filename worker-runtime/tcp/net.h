@@ -14,6 +14,7 @@
  *   net_stage.c                   the parts that stages end with
  *   net_doubling.c, net_schedules.c  the schedules made of them
  *   net_split.c                   a group of some of the ranks
+ *   net_probe.c                   whether lanes pay
  *   backend_net.c                 the engine that takes a schedule's stages one after the other */
 #ifndef DDP_WORKER_RUNTIME_TCP_NET_H
 #define DDP_WORKER_RUNTIME_TCP_NET_H
@@ -77,6 +78,10 @@ int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport
                          struct co_error *err);
 /* Peers learn that this rank left; or, if the job is broken, why. NULL is fine. */
 void transport_tcp_destroy(struct transport_tcp *t);
+
+/* Exchanges of `bytes` and more use lanes from now on: between exchanges, and alike on all ranks.
+ */
+void transport_tcp_stripe_from(struct transport_tcp *t, size_t bytes);
 
 /* The job is broken, and this transport is of no more use: send the reason to the peers, now, since
  * the program may end without leaving. Peers in the middle of something get it from the watch. */

@@ -46,6 +46,11 @@ int transport_tcp_create(const struct transport_tcp_opts *opts, struct transport
     return 0;
 }
 
+void transport_tcp_stripe_from(struct transport_tcp *t, size_t bytes)
+{
+    t->opts.striped_bytes = bytes;
+}
+
 static void stream_open(struct transport_tcp *t, unsigned p)
 {
     const struct tcp_plan *plan = t->plan;

@@ -32,9 +32,12 @@ static const struct {
     {"DDP_NODE_RANK", "-1", "invalid value '-1' for DDP_NODE_RANK: expected a number of 0 or more"},
     {"DDP_SOCKET_LANES", "16", NULL},
     {"DDP_SOCKET_LANES", "0",
-     "invalid value '0' for DDP_SOCKET_LANES: expected a number of 1 to 16"},
+     "invalid value '0' for DDP_SOCKET_LANES: expected a number of 1 to 16, or auto"},
     {"DDP_SOCKET_LANES", "17",
-     "invalid value '17' for DDP_SOCKET_LANES: expected a number of 1 to 16"},
+     "invalid value '17' for DDP_SOCKET_LANES: expected a number of 1 to 16, or auto"},
+    {"DDP_SOCKET_LANES", "auto", NULL},
+    {"DDP_SOCKET_LANES", "automatic",
+     "invalid value 'automatic' for DDP_SOCKET_LANES: expected a number of 1 to 16, or auto"},
     {"DDP_JOB_ID", "any text", NULL},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };

@@ -134,7 +134,7 @@ START_TEST(ends_out_of_bounds_are_refused)
     e = ends_of("fd00::1/128", 0);
     e.end[0].prefix = 129;
     ck_assert(!net_ends_is_valid(&e));
-    e = ends_of("10.0.0.1/24", 4);
+    e = ends_of("10.0.0.1/24", NET_ENDS_PROBED << 1);
     ck_assert(!net_ends_is_valid(&e));
     e = ends_of("10.0.0.1/24", 0);
     e.end[0].family = AF_UNIX;

@@ -317,6 +317,31 @@ START_TEST(exchanges_over_lanes_give_the_reference_bits)
 }
 END_TEST
 
+/* Whatever they choose. For the third group rank 1 has a number, and no rank measures. */
+static int run_measuring(int rank, void *arg)
+{
+    struct grid t;
+    for (int i = 0; i < 3; i++) { /* the second group joins with the answer */
+        if (rank == 1 && i == 2)
+            setenv("DDP_SOCKET_LANES", "2", 1);
+        open_grid(&t, rank, arg);
+        try_kinds(&t, 1500000);
+        free(t.plain);
+        ddp_finalize(t.g);
+    }
+    return 0;
+}
+
+START_TEST(ranks_that_measure_lanes_get_the_reference_bits)
+{
+    struct ranks r;
+    setenv("DDP_SOCKET_LANES", "auto", 1);
+    nodes_start(&r, &grids[1 + _i], run_measuring, (void *)&grids[1 + _i]);
+    ranks_expect_success(&r);
+    unsetenv("DDP_SOCKET_LANES");
+}
+END_TEST
+
 enum { FD_MOST = 256, LANE_COUNT = 6 * 1000 * 1000 };
 
 /* The connections that this process has. */
@@ -530,6 +555,7 @@ TEST_SUITE(nodes)
                         sizeof many / sizeof *many);
     tcase_add_loop_test(tcase, a_long_sum_has_the_same_bits_each_time, 0, 4);
     tcase_add_loop_test(tcase, exchanges_over_lanes_give_the_reference_bits, 0, 4);
+    tcase_add_loop_test(tcase, ranks_that_measure_lanes_get_the_reference_bits, 0, 2);
     tcase_add_loop_test(tcase, a_lane_that_breaks_costs_nothing_but_itself, 0, 1);
     tcase_add_test(tcase, ranks_have_equal_weight_in_an_average_on_any_node);
     tcase_add_loop_test(tcase, asynchronous_calls_are_made_in_their_order, 0, 2);
