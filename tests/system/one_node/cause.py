@@ -150,7 +150,7 @@ class Cause(unittest.TestCase):
                  'mount -t tmpfs -o size=64k none "$0"; exec "$@"', disk]
         if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no mount namespace with a tmpfs can be made here")
-        fills = "import sys; sys.stdout.write('x' * 100000); sys.stdout.flush()"
+        fills = "import sys; sys.stdout.write('x' * 10_000_000); sys.stdout.flush()"  # tmpfs may hold some pages above its limit
         done = subprocess.run([*enter, DDPRUN, "-n", "2", "-r", "3", "--log-dir", disk, sys.executable, "-c", fills],
                               capture_output=True, text=True, check=False)
         self.assertIn("ddprun: error: rank ", done.stderr)
