@@ -16,7 +16,7 @@ enum {
     MOST_BYTES = 4 << 20, /* of an exchange; a node sends as much, in all */
     LEAST_BYTES = 1 << 20,
     ROUNDS = 2,
-    SLOW_US = 250 * 1000, /* measuring would take a second and more: a slow network stays as it is */
+    SLOW_US = 250 * 1000, /* then measuring would take a second, and the network stays as it is */
 };
 
 enum way { ONE, MANY, N_WAYS };
