@@ -421,8 +421,8 @@ def with_ddp_torch(env):
 
 
 def ddp_torch_equals_gloo(program, version, python, env, folder):
-    for n in 3, 4:
-        out, _ = run([program, "-n", str(n), script("torch_backend/ddp_torch_collectives.py")], with_ddp_torch(env))
+    for n in 3, 4:  # --warm: the ranks of a job import torch once
+        out, _ = run([program, "--warm=start", "-n", str(n), script("torch_backend/ddp_torch_collectives.py")], with_ddp_torch(env))
         for rank in range(n):
             require(out, rf"torch {version}\S*: rank {rank}: \d+ results are the same", "stdout")
 
