@@ -1,6 +1,9 @@
-/* supervisor_facts.c - the facts in an event, recorded before anything is decided; and what the
- * ends of all ranks mean: which one is the cause, and with which status ddprun exits. */
+/* supervisor_facts.c - the facts in an event, recorded before anything is decided; what the ends of
+ * all ranks mean: which one is the cause, and with which status ddprun exits; and the facts as
+ * others read them. */
 #include "supervisor_priv.h"
+
+#include "recovery.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -296,4 +299,81 @@ int supervisor_die_of(const struct supervisor *s)
     if (s->limits.has_others)
         return v->die_of;
     return v->outcome == OUTCOME_SIGNAL ? v->signal : 0;
+}
+
+/* --- What others read --- */
+
+enum supervisor_state supervisor_get_state(const struct supervisor *s)
+{
+    return s->state;
+}
+
+uint64_t supervisor_deadline_ms(const struct supervisor *s)
+{
+    return s->deadline_ms;
+}
+
+const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, int rank)
+{
+    return &s->ranks[rank];
+}
+
+int supervisor_n_ranks(const struct supervisor *s)
+{
+    return s->limits.n_ranks;
+}
+
+int supervisor_n_next(const struct supervisor *s)
+{
+    return s->state == SUPERVISOR_PARKED ? recovery_n_next(s) : s->limits.n_ranks;
+}
+
+int supervisor_place_of(const struct supervisor *s, int rank)
+{
+    int place = 0;
+    for (int i = 0; i < rank; i++)
+        place += !s->ranks[i].is_dropped;
+    return place;
+}
+
+uint32_t supervisor_generation(const struct supervisor *s)
+{
+    return s->generation;
+}
+
+uint64_t supervisor_generation_ms(const struct supervisor *s)
+{
+    return s->begun_ms;
+}
+
+const struct supervisor_verdict *supervisor_get_verdict(const struct supervisor *s)
+{
+    return &s->verdict;
+}
+
+int supervisor_get_aborter(const struct supervisor *s)
+{
+    const bool is_open = s->state == SUPERVISOR_STARTING || s->state == SUPERVISOR_RUNNING ||
+                         s->state == SUPERVISOR_RECOVERING || s->state == SUPERVISOR_AWAITING;
+    return is_open && s->aborter >= 0 && s->ranks[s->aborter].phase == RANK_RUNS ? s->aborter : -1;
+}
+
+const struct supervisor_replacement *supervisor_get_replacement(const struct supervisor *s)
+{
+    return &s->replacement;
+}
+
+int supervisor_stop_signal(const struct supervisor *s)
+{
+    return s->stop_signal;
+}
+
+bool supervisor_timed_out(const struct supervisor *s)
+{
+    return s->timed_out;
+}
+
+bool supervisor_is_alone(const struct supervisor *s)
+{
+    return s->alone;
 }
