@@ -124,6 +124,17 @@ START_TEST(a_request_may_come_in_pieces)
 }
 END_TEST
 
+START_TEST(a_client_that_has_its_reply_keeps_no_buffer)
+{
+    open_client(0);
+    SAY(0, "\15pin"); /* a part of a request, then all of it */
+    ck_assert_uint_gt(host.n_buffer_bytes, 0);
+    SAY(0, "g");
+    ck_assert_str_eq(sent(), "DATA 0 4");
+    ck_assert_uint_eq(host.n_buffer_bytes, 0);
+}
+END_TEST
+
 START_TEST(a_request_of_one_link_wakes_a_client_of_another)
 {
     struct relay_store *other;
@@ -314,6 +325,7 @@ TEST_SUITE(relay_store)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_request_is_answered);
     tcase_add_test(all, a_request_may_come_in_pieces);
+    tcase_add_test(all, a_client_that_has_its_reply_keeps_no_buffer);
     tcase_add_test(all, a_request_of_one_link_wakes_a_client_of_another);
     tcase_add_test(all, a_client_that_leaves_waits_for_nothing);
     tcase_add_test(all, requests_that_came_before_the_closing_are_run);
