@@ -4,7 +4,7 @@
  *     relay_load PORT NODES CLIENTS BARRIERS GETS [apart]
  *
  * PORT of 127.0.0.1 takes links (relay_hub.h) of the run "bench" and generation 1, sealed with
- * DDP_TOKEN if that is set; of more than 25,000, others go to 127.0.0.2, and so on. Each node has a
+ * DDP_TOKEN if that is set; those after the first 25,000 use 127.0.0.2, and so on. A node has a
  * link, and its part of the clients, which do what ranks.h has. The requests that a node's clients
  * make at one moment travel in one frame; apart: in a frame each, as those of ranks that are not in
  * step. Prints a line for each phase. */
