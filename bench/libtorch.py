@@ -2,19 +2,26 @@
 """Steps of a libtorch program on ddp/torch.hpp, and of Python's DistributedDataParallel on gloo, by turns.
 
 usage: bench/libtorch.py [--build DIR] [--torch VERSION] [--ranks N] [--runs R] [--steps N]
+       bench/libtorch.py --kills K [--build DIR] [--torch VERSION] [--seed S]
 
 Two networks: "mlp" has 67 MB of gradients (batch 16), "conv" 1.2 million parameters (batch 64). One thread per rank. A run's time is the median
 of its steps. Copies are those that libtorch makes in a step, less those that it makes in a step without DistributedDataParallel; a bucket in place is
 averaged where its gradients are. "keeping" has MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_=-1: glibc keeps memory that tensors have freed, instead of
 returning it to the kernel and faulting it in again. The program of the ranks is tests/interop/programs/libtorch_rank.cpp, which is built first, with -O2, in DIR/bench: a
 minute or two.
+
+--kills measures recovery instead, of 2 and 4 ranks: K times a rank is killed at a random place of a random step, and is replaced, replaced by a standby, or
+dropped, by turns. The time is from the kill until the last rank has called the function of ddp::run() again, has its model, and has completed a step. The
+script fails if a run has other bits than it has to have, as tests/interop/libtorch_same.py does.
 """
 import argparse
 import os
+import random
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 import results
 
@@ -45,6 +52,18 @@ def measure(command, env):
     return LINE.search(done.stdout).groups()
 
 
+def recover(args, python, env, program):
+    arguments = argparse.Namespace(program=os.path.join(args.build, "launcher/ddprun"), kills=args.kills, seed=args.seed, sanitize="")
+    load, rows = results.load_average(), []
+    with tempfile.TemporaryDirectory() as folder:
+        times = libtorch_same.Tests(arguments, python, env, folder, program).kill_ranks(args.kills)
+    for (way, n), taken in sorted(times.items()):
+        for what, ms in zip(("called", "model made", "step completed"), zip(*taken)):
+            rows.append([way, n, len(ms), what, f"{min(ms):.0f}", f"{statistics.median(ms):.0f}", f"{max(ms):.0f}"])
+    head = ["recovery", "ranks", "kills", "until", "min ms", "median ms", "max ms"]
+    results.report("libtorch_recovery", f"torch {args.torch}, seed {args.seed}\n\n{results.table(head, rows)}", load)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
@@ -52,11 +71,16 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
     python, env = interop.find_python(args.torch)
     env["OMP_NUM_THREADS"] = "1"
     program = build(args, python, env)
+    if args.kills > 0:
+        recover(args, python, env, program)
+        return
     start = [os.path.join(args.build, "launcher/ddprun"), "-n", str(args.ranks)]
     load, rows = results.load_average(), []
     for network in NETWORKS:
