@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cpu_tunings t;
     if (cpu_tuning_parse((const char *)data, size, &t, NULL) != 0)
         return 0;
-    if (t.n_rows < 1 || t.n_rows > CPU_TUNING_MAX_ROWS)
+    if (t.n_rows < 1 || t.n_rows > CPU_TUNING_MAX_ROWS || !cost_network_is_valid(&t.network))
         abort();
     for (unsigned n = 1; n <= CPU_TUNING_MOST_RANKS; n++) {
         const struct cpu_tuning *c = cpu_tuning_for(&t, n);

@@ -2,6 +2,12 @@
  * every machine. Within the limits of cost.h no term exceeds 2^62. */
 #include "cost.h"
 
+bool cost_network_is_valid(const struct cost_network *net)
+{
+    return net->latency_ns <= COST_LATENCY_NS_MOST && net->message_ns <= COST_MESSAGE_NS_MOST &&
+           net->byte_ps <= COST_BYTE_PS_MOST && net->sum_ps <= COST_BYTE_PS_MOST;
+}
+
 unsigned cost_doubling_steps(unsigned n)
 {
     unsigned steps = 0;

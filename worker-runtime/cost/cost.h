@@ -26,7 +26,14 @@ struct cost_network {
     uint32_t sum_ps;     /* to sum a byte of one node */
 };
 
-/* Two machines with TCP: 10 us, 6.5 us, 5 GB/s, 50 GB/s. Assumed, not measured when ranks join. */
+#define COST_LATENCY_NS_MOST 100000000u
+#define COST_MESSAGE_NS_MOST 10000000u
+#define COST_BYTE_PS_MOST    1000000u /* 1 MB/s; of both */
+
+/* Whether the numbers are within these bounds: then no sum overflows. */
+bool cost_network_is_valid(const struct cost_network *net);
+
+/* Two machines with TCP: 10 us, 6.5 us, 5 GB/s, 50 GB/s. Assumed; ddp-perf --tune measures. */
 #define COST_NETWORK_DEFAULT                                                                       \
     {                                                                                              \
         .latency_ns = 10000, .message_ns = 6500, .byte_ps = 200, .sum_ps = 20                      \

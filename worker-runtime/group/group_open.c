@@ -196,6 +196,8 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
                     struct co_error *err)
 {
     int *listener = o->join->listener;
+    struct net_tuning tuning = NET_TUNING_DEFAULT;
+    tuning.network = o->join->network;
     struct opening *kept = malloc(sizeof *kept);
     if (kept == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
@@ -210,6 +212,7 @@ static int make_net(struct opening *o, struct net_member *member, struct backend
                                    .owns_watch = true,
                                    .own = o->own,
                                    .kernels = o->kernels,
+                                   .tuning = &tuning,
                                    .cookie = o->join->cookie,
                                    .spin = o->node->n_local <= o->node->n_cpus,
                                    .timeout_ms = o->timeout_ms,
@@ -249,6 +252,7 @@ static int connect_nodes(struct opening *o, struct backend **ret, struct co_erro
                             o->who->is_named_once;
     const struct net_join_opts join = {.who = o->who,
                                        .local = o->local,
+                                       .network = o->tunings.network,
                                        .control = ends_meetings(o),
                                        .number = is_counted ? 0 : process_count_join()};
     int code = net_join(&join, o->deadline_ms, &o->join, err);

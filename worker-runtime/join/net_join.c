@@ -58,9 +58,10 @@ struct table { /* of the job; in the store: this, then a member for each rank, i
     uint32_t magic, world_size;
     int32_t code;
     uint8_t cookie[NET_COOKIE_BYTES];
+    struct cost_network network;
     char text[240]; /* if code is not 0: why there is no table */
 };
-#define JOIN_MAGIC 0x4a504444u /* "DDPJ" */
+#define JOIN_MAGIC 0x4b504444u /* "DDPK" */
 
 struct joining {
     const struct net_join_opts *opts;
@@ -426,7 +427,9 @@ static int collect_reports(struct joining *j, struct co_error *err)
 /* On rank 0's node: for every rank; also if there is no table, with the reason. */
 static int put_table(struct joining *j, struct co_error *err)
 {
-    struct table t = {.magic = JOIN_MAGIC, .world_size = (uint32_t)j->who->world_size};
+    struct table t = {.magic = JOIN_MAGIC,
+                      .world_size = (uint32_t)j->who->world_size,
+                      .network = j->opts->network};
     struct co_error why = {0};
     char key[KEY_BYTES];
     const size_t members = t.world_size * sizeof *j->to->member;
@@ -485,10 +488,10 @@ static int get_table(struct joining *j, struct table *ret, struct co_error *err)
                        "own for each job");
     if (ret->code == 0)
         memcpy(j->to->member, bytes + sizeof *ret, members);
+    bool is_whole = cost_network_is_valid(&ret->network);
     for (int r = 0; ret->code == 0 && r < j->who->world_size; r++)
-        if (!net_ends_is_valid(&j->to->member[r].ends))
-            return co_fail(err, -EIO, "the table of ranks in the store is damaged");
-    return 0;
+        is_whole = is_whole && net_ends_is_valid(&j->to->member[r].ends);
+    return is_whole ? 0 : co_fail(err, -EIO, "the table of ranks in the store is damaged");
 }
 
 static int share_table(struct joining *j, struct co_error *err)
@@ -508,6 +511,7 @@ static int share_table(struct joining *j, struct co_error *err)
     if (code == 0)
         code = hand_down(j, j->to->member, (size_t)j->who->world_size * sizeof *j->to->member, err);
     memcpy(j->to->cookie, t.cookie, sizeof j->to->cookie);
+    j->to->network = t.network;
     return code;
 }
 

@@ -9,6 +9,7 @@
 #ifndef DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
 #define DDP_WORKER_RUNTIME_JOIN_NET_JOIN_H
 
+#include "worker-runtime/cost/cost.h"
 #include "worker-runtime/tcp/net_links.h"
 #include "worker-runtime/tcp/net_map.h"
 
@@ -19,13 +20,15 @@ struct net_join { /* what came of it, kept for the life of the job */
     struct net_member *member;    /* owned; by position */
     int listener[NET_N_CHANNELS]; /* owned; taken when set to -1 */
     uint8_t cookie[NET_COOKIE_BYTES];
-    uint32_t *world_rank; /* owned; of each local rank */
-    char where[64];       /* " on node 1 (host)" */
+    struct cost_network network; /* what rank 0's node has given */
+    uint32_t *world_rank;        /* owned; of each local rank */
+    char where[64];              /* " on node 1 (host)" */
 };
 
 struct net_join_opts {
-    const struct env_who *who; /* lent while joining, as all here */
-    struct backend *local;     /* NULL: alone on the node */
+    const struct env_who *who;   /* lent while joining, as all here */
+    struct backend *local;       /* NULL: alone on the node */
+    struct cost_network network; /* of this rank's table; rank 0's counts */
     const struct control
         *control;    /* the node's: its abort word ends the waiting; NULL: nothing does */
     unsigned number; /* number of this rendezvous among those of the processes of this generation:

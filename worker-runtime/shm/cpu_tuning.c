@@ -1,6 +1,6 @@
 /* cpu_tuning.c - the table of sizes: the default, the reader of DDP_TUNING, and the row of a group.
- * cpu_tuning_parse() cuts a copy of the text into lines, rows and words; begin_row() and set_key()
- * check each. */
+ * cpu_tuning_parse() cuts a copy of the text into lines, rows and words; begin_row(), set_key() and
+ * set_number() check each. */
 #include "cpu_tuning.h"
 
 #include "common/error.h"
@@ -30,6 +30,7 @@ const struct cpu_tunings cpu_tunings_default = {
               .piece_bytes = CPU_TUNING_MOST_PIECE,
               .cma_bytes = 16 << 20,
               .cma_sum_bytes = CPU_TUNING_NEVER}}},
+    .network = COST_NETWORK_DEFAULT,
 };
 
 const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n)
@@ -60,21 +61,71 @@ static const struct key {
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
-/* "KEY=SIZE". seen: a bit for each key that the row has given so far */
-static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_error *err)
+static const struct number {
+    const char *name;
+    size_t offset; /* in struct cost_network */
+    uint32_t max;
+} numbers[] = {
+    {"latency_ns", offsetof(struct cost_network, latency_ns), COST_LATENCY_NS_MOST},
+    {"message_ns", offsetof(struct cost_network, message_ns), COST_MESSAGE_NS_MOST},
+    {"byte_ps", offsetof(struct cost_network, byte_ps), COST_BYTE_PS_MOST},
+    {"sum_ps", offsetof(struct cost_network, sum_ps), COST_BYTE_PS_MOST},
+};
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+
+/* Cut "KEY=VALUE" into its parts. */
+static int cut_word(char *word, const char *of, const char **ret_name, char **ret_value,
+                    struct co_error *err)
 {
-    char *value = word;
+    *ret_value = word;
     if (strlen(word) > MOST_WORD)
         return co_fail(err, -EINVAL, "a word exceeds %d characters", MOST_WORD);
-    const char *name = strsep(&value, "=");
-    if (value == NULL)
-        return co_fail(err, -EINVAL, "'%s' is not KEY=SIZE", name);
+    *ret_name = strsep(ret_value, "=");
+    return *ret_value == NULL ? co_fail(err, -EINVAL, "'%s' is not KEY=%s", *ret_name, of) : 0;
+}
+
+/* seen: a bit for each key that the row has given so far */
+static int note_key(unsigned k, const char *name, unsigned *seen, struct co_error *err)
+{
+    if (*seen & 1u << k)
+        return co_fail(err, -EINVAL, "duplicate key %s", name);
+    *seen |= 1u << k;
+    return 0;
+}
+
+/* "KEY=NUMBER" of the network */
+static int set_number(struct cost_network *net, char *word, unsigned *seen, struct co_error *err)
+{
+    const char *name;
+    char *value;
+    int64_t n;
+    if (cut_word(word, "NUMBER", &name, &value, err) != 0)
+        return -EINVAL;
+    for (unsigned k = 0; k < N_NUMBERS; k++) {
+        if (strcmp(name, numbers[k].name) != 0)
+            continue;
+        if (note_key(k, name, seen, err) != 0 ||
+            co_parse_int(name, value, 0, numbers[k].max, &n, err) < 0)
+            return -EINVAL;
+        *(uint32_t *)((char *)net + numbers[k].offset) = (uint32_t)n;
+        return 0;
+    }
+    return co_fail(err, -EINVAL,
+                   "invalid key '%s': expected latency_ns, message_ns, byte_ps or sum_ps", name);
+}
+
+/* "KEY=SIZE" of a number of ranks */
+static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_error *err)
+{
+    const char *name;
+    char *value;
+    if (cut_word(word, "SIZE", &name, &value, err) != 0)
+        return -EINVAL;
     for (unsigned k = 0; k < N_KEYS; k++) {
         if (strcmp(name, keys[k].name) != 0)
             continue;
-        if (*seen & 1u << k)
-            return co_fail(err, -EINVAL, "duplicate key %s", name);
-        *seen |= 1u << k;
+        if (note_key(k, name, seen, err) != 0)
+            return -EINVAL;
         uint64_t bytes = CPU_TUNING_NEVER;
         if (!(keys[k].may_be_never && strcmp(value, "never") == 0) &&
             co_parse_size(name, value, keys[k].min, keys[k].max, &bytes, err) < 0)
@@ -98,7 +149,8 @@ static int begin_row(struct cpu_tunings *t, char *head, bool has_colon, struct c
     if (!has_colon || number == NULL || strcmp(word, "ranks") != 0 ||
         number + strlen(number) != end)
         return co_fail(
-            err, -EINVAL, "invalid row: expected it to start with 'ranks N:', not '%.*s %.*s'",
+            err, -EINVAL,
+            "invalid row: expected it to start with 'ranks N:' or 'network:', not '%.*s %.*s'",
             MOST_WORD, word != NULL ? word : "", MOST_WORD, number != NULL ? number : "");
     if (co_parse_int("ranks", number, last + 1, CPU_TUNING_MOST_RANKS, &n, err) < 0)
         return -EINVAL;
@@ -110,23 +162,33 @@ static int begin_row(struct cpu_tunings *t, char *head, bool has_colon, struct c
     return 0;
 }
 
-static int read_row(struct cpu_tunings *t, char *text, struct co_error *err)
+/* has_network: the table has given that row */
+static int read_row(struct cpu_tunings *t, char *text, bool *has_network, struct co_error *err)
 {
     struct cpu_tuning_row *row = NULL;
     unsigned seen = 0;
-    if (text[strspn(text, BLANKS)] == '\0')
+    text += strspn(text, BLANKS);
+    if (text[0] == '\0')
         return 0;
     char *rest = text, *head = strsep(&rest, ":");
-    int code = begin_row(t, head, rest != NULL, &row, err);
+    const bool is_network = rest != NULL && strcmp(head, "network") == 0;
+    int code = 0;
+    if (is_network && *has_network)
+        code = co_fail(err, -EINVAL, "duplicate row 'network'");
+    else if (!is_network)
+        code = begin_row(t, head, rest != NULL, &row, err);
+    *has_network |= is_network;
     for (char *word; code == 0 && (word = strsep(&rest, BLANKS)) != NULL;)
         if (word[0] != '\0')
-            code = set_key(&row->tuning, word, &seen, err);
+            code = is_network ? set_number(&t->network, word, &seen, err)
+                              : set_key(&row->tuning, word, &seen, err);
     return code;
 }
 
 int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret, struct co_error *err)
 {
-    struct cpu_tunings table = {0};
+    struct cpu_tunings table = {.network = COST_NETWORK_DEFAULT};
+    bool has_network = false;
     if (length > CPU_TUNING_MAX_TEXT)
         return co_fail(err, -EINVAL, "the table has more than %d bytes", CPU_TUNING_MAX_TEXT);
     if (memchr(text, '\0', length) != NULL)
@@ -140,14 +202,19 @@ int cpu_tuning_parse(const char *text, size_t length, struct cpu_tunings *ret, s
     for (unsigned number = 1; (line = strsep(&rest, "\n")) != NULL; number++) {
         line[strcspn(line, "#")] = '\0';
         for (char *row; (row = strsep(&line, ";")) != NULL;) {
-            if (read_row(&table, row, err) == 0)
+            if (read_row(&table, row, &has_network, err) == 0)
                 continue;
             co_fail_in(err, "line %u", number);
             return -EINVAL;
         }
     }
-    if (table.n_rows == 0)
-        return co_fail(err, -EINVAL, "the table has no row 'ranks N: ...'");
+    if (table.n_rows == 0 && !has_network)
+        return co_fail(err, -EINVAL, "the table has no row");
+    if (table.n_rows == 0) {
+        const struct cost_network network = table.network;
+        table = cpu_tunings_default;
+        table.network = network;
+    }
     *ret = table;
     return 0;
 }
@@ -157,12 +224,15 @@ uint64_t cpu_tuning_digest(const struct cpu_tunings *t)
     uint64_t hash = CO_HASH_START;
     for (unsigned i = 0; i < t->n_rows; i++) {
         const struct cpu_tuning *c = &t->row[i].tuning;
-        const uint64_t numbers[] = {t->row[i].n_ranks, c->one_shot_bytes, c->piece_bytes,
-                                    c->cma_bytes, c->cma_sum_bytes};
-        for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
-            hash = co_hash_number(hash, numbers[k]);
+        const uint64_t values[] = {t->row[i].n_ranks, c->one_shot_bytes, c->piece_bytes,
+                                   c->cma_bytes, c->cma_sum_bytes};
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++)
+            hash = co_hash_number(hash, values[k]);
     }
-    return hash;
+    hash = co_hash_number(hash, t->network.latency_ns);
+    hash = co_hash_number(hash, t->network.message_ns);
+    hash = co_hash_number(hash, t->network.byte_ps);
+    return co_hash_number(hash, t->network.sum_ps);
 }
 
 /* --- DDP_TUNING ------------------------------------------------------------------------------- */

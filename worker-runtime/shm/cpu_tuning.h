@@ -1,10 +1,12 @@
-/* cpu_tuning.h - from which size on which algorithm is the fastest, inside of a node. Pure, except
- * for the file that cpu_tuning_read() reads.
+/* cpu_tuning.h - from which size on which algorithm is the fastest inside of a node, and the numbers
+ * by which one is chosen between nodes. Pure, except for the file that cpu_tuning_read() reads.
  *
  * All ranks of a node must have the same table, since each chooses for itself by which algorithm a
  * call goes: node_join() compares digests. */
 #ifndef DDP_WORKER_RUNTIME_SHM_CPU_TUNING_H
 #define DDP_WORKER_RUNTIME_SHM_CPU_TUNING_H
+
+#include "worker-runtime/cost/cost.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,7 +38,8 @@ struct cpu_tunings {
         unsigned n_ranks; /* for groups of up to so many ranks on a node; the last row also for
                              larger ones */
         struct cpu_tuning tuning;
-    } row[CPU_TUNING_MAX_ROWS]; /* n_ranks increases */
+    } row[CPU_TUNING_MAX_ROWS];  /* n_ranks increases */
+    struct cost_network network; /* those of rank 0 count for all nodes */
 };
 
 extern const struct cpu_tunings cpu_tunings_default;
@@ -47,9 +50,11 @@ const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n)
 /* Read a table: lines, or parts between semicolons, of
  *
  *     ranks N: one_shot=SIZE piece=SIZE cma=SIZE|never cma_sum=SIZE|never
+ *     network: latency_ns=NUMBER message_ns=NUMBER byte_ps=NUMBER sum_ps=NUMBER
  *
- * in increasing order of N. What a row leaves out is as by default for N ranks. `#` begins a
- * comment, which lasts to the end of the line.
+ * the first in increasing order of N, the second at most once; without one of them the defaults
+ * hold. What a row leaves out is as by default, for N ranks. `#` begins a comment, which lasts to
+ * the end of the line.
  *
  * text      `length` bytes of anything
  * returns   0; -EINVAL: the text of err names the line, and what is wrong there; -ENOMEM */

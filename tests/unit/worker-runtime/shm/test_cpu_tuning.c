@@ -55,6 +55,21 @@ START_TEST(a_group_uses_the_first_row_for_its_size)
 }
 END_TEST
 
+START_TEST(a_network_has_numbers_and_needs_no_rows)
+{
+    const struct cpu_tunings t = parsed("\t network: latency_ns=20000 byte_ps=8000\n");
+    const struct cost_network usual = COST_NETWORK_DEFAULT;
+    ck_assert_uint_eq(t.network.latency_ns, 20000);
+    ck_assert_uint_eq(t.network.byte_ps, 8000);
+    ck_assert_uint_eq(t.network.message_ns, usual.message_ns);
+    ck_assert_uint_eq(t.network.sum_ps, usual.sum_ps);
+    ck_assert_uint_eq(t.n_rows, cpu_tunings_default.n_rows);
+    const struct cpu_tunings both = parsed("ranks 2: cma=1M; network: sum_ps=1; ranks 4:");
+    ck_assert_uint_eq(both.n_rows, 2);
+    ck_assert_uint_eq(both.network.sum_ps, 1);
+}
+END_TEST
+
 START_TEST(comments_blanks_and_empty_rows_do_no_harm)
 {
     const struct cpu_tunings t = parsed("# a machine; with a semicolon\n\n ;;\t\r\n"
@@ -69,14 +84,19 @@ START_TEST(an_invalid_table_is_refused_with_its_line)
 {
     refuses("", "no row");
     refuses("# nothing", "no row");
-    refuses("ranks 2: one_shot=1K\nrank 3:",
-            "line 2: invalid row: expected it to start with 'ranks N:', not 'rank 3'");
-    refuses("ranks", "line 1: invalid row: expected it to start with 'ranks N:', not 'ranks '");
-    refuses("ranks 2", "line 1: invalid row: expected it to start with 'ranks N:', not 'ranks 2'");
-    refuses("ranks 2 : cma=1M", "line 1: invalid row: expected it to start with 'ranks N:'");
-    refuses("ranks 2 3: cma=1M", "line 1: invalid row: expected it to start with 'ranks N:'");
-    refuses(": cma=1M", "line 1: invalid row: expected it to start with 'ranks N:'");
-    refuses("ranks :", "line 1: invalid row: expected it to start with 'ranks N:'");
+    refuses(
+        "ranks 2: one_shot=1K\nrank 3:",
+        "line 2: invalid row: expected it to start with 'ranks N:' or 'network:', not 'rank 3'");
+    refuses(
+        "ranks",
+        "line 1: invalid row: expected it to start with 'ranks N:' or 'network:', not 'ranks '");
+    refuses(
+        "ranks 2",
+        "line 1: invalid row: expected it to start with 'ranks N:' or 'network:', not 'ranks 2'");
+    refuses("ranks 2 : cma=1M", "line 1: invalid row: expected it to start with 'ranks N:' or");
+    refuses("ranks 2 3: cma=1M", "line 1: invalid row: expected it to start with 'ranks N:' or");
+    refuses(": cma=1M", "line 1: invalid row: expected it to start with 'ranks N:' or");
+    refuses("ranks :", "line 1: invalid row: expected it to start with 'ranks N:' or");
     refuses("ranks 0:", "line 1: invalid value '0' for ranks");
     refuses("ranks 1025:", "invalid value");
     refuses("ranks 4:\nranks 4:",
@@ -90,6 +110,16 @@ START_TEST(an_invalid_table_is_refused_with_its_line)
     refuses("ranks 2: piece=1K", "invalid value '1K' for piece: expected a size from 4K to 128K");
     refuses("ranks 2: piece=129K", "invalid value");
     refuses("ranks 2: cma=2T", "invalid value");
+    refuses("network: latency_ns=1; network: sum_ps=1", "line 1: duplicate row 'network'");
+    refuses("network: sum_ps=1 sum_ps=1", "duplicate key sum_ps");
+    refuses("network: sum_ps", "'sum_ps' is not KEY=NUMBER");
+    refuses("network: cma=1M",
+            "invalid key 'cma': expected latency_ns, message_ns, byte_ps or sum_ps");
+    refuses("network: byte_ps=1000001",
+            "invalid value '1000001' for byte_ps: expected a number from 0 to 1000000");
+    refuses("network: latency_ns=-1", "invalid value '-1' for latency_ns");
+    refuses("network 2: sum_ps=1", "expected it to start with 'ranks N:' or 'network:'");
+    refuses("network", "expected it to start with 'ranks N:' or 'network:'");
     refuses("ranks 2: cma=111111111111111111111111111111111111111111111111111111111111111111111",
             "a word exceeds 63 characters");
 }
@@ -127,10 +157,17 @@ END_TEST
 
 START_TEST(each_number_is_in_the_digest)
 {
-    static const char *const texts[] = {
-        "ranks 2:",          "ranks 3:",        "ranks 2: one_shot=1K",
-        "ranks 2: piece=8K", "ranks 2: cma=1K", "ranks 2: cma_sum=1K",
-        "ranks 2:; ranks 3:"};
+    static const char *const texts[] = {"ranks 2:",
+                                        "ranks 3:",
+                                        "ranks 2: one_shot=1K",
+                                        "ranks 2: piece=8K",
+                                        "ranks 2: cma=1K",
+                                        "ranks 2: cma_sum=1K",
+                                        "ranks 2:; ranks 3:",
+                                        "ranks 2:; network: latency_ns=1",
+                                        "ranks 2:; network: message_ns=1",
+                                        "ranks 2:; network: byte_ps=1",
+                                        "ranks 2:; network: sum_ps=1"};
     enum { N = sizeof texts / sizeof *texts };
     for (int i = 0; i < N; i++) {
         const struct cpu_tunings a = parsed(texts[i]);
@@ -180,6 +217,7 @@ TEST_SUITE(cpu_tuning)
     TCase *tc = tcase_create("tables");
     tcase_add_test(tc, a_row_changes_only_what_it_specifies);
     tcase_add_test(tc, a_group_uses_the_first_row_for_its_size);
+    tcase_add_test(tc, a_network_has_numbers_and_needs_no_rows);
     tcase_add_test(tc, comments_blanks_and_empty_rows_do_no_harm);
     tcase_add_test(tc, an_invalid_table_is_refused_with_its_line);
     tcase_add_test(tc, rows_and_bytes_are_bounded);
