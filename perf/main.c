@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "perf_cli.h"
 #include "perf_lanes.h"
+#include "perf_network.h"
 #include "perf_ranks.h"
 #include "perf_run.h"
 #include "perf_tune.h"
@@ -48,8 +49,10 @@ int main(int argc, char **argv)
         printf("ddp-perf %s\n", DDPRUN_VERSION);
     if (wish != PERF_RUN)
         return fflush(stdout) == 0 ? PERF_EXIT_OK : PERF_EXIT_FAILED;
-    if (spec.tune && spec.n_ranks == 0)
-        return perf_lanes(spec.n_iterations, stdout);
+    if (spec.tune && spec.n_ranks == 0) {
+        const enum perf_exit status = perf_lanes(spec.n_iterations, stdout);
+        return status == PERF_EXIT_OK ? perf_network(stdout) : status;
+    }
     if (spec.tune)
         return perf_tune(spec.n_ranks, spec.n_iterations, stdout, &err) < 0
                    ? tell(&err, PERF_EXIT_FAILED)

@@ -46,10 +46,10 @@ const struct co_option perf_cli_table[] = {
      .help = "Start N ranks on this machine, without a launcher."},
     {PERF_OPTION_JSON, 0, "json", .brief = "Print JSON lines.",
      .help = "Print JSON lines instead of a table."},
-    {PERF_OPTION_TUNE, 0, "tune", .brief = "Print a tuning table, or DDP_SOCKET_LANES.",
+    {PERF_OPTION_TUNE, 0, "tune", .brief = "Print a tuning table, or what suits the network.",
      .help = "With --ranks: measure which algorithm is the fastest for which sizes, and print a "
-             "table for DDP_TUNING. In a job on several nodes: measure how many connections the "
-             "network needs, and print DDP_SOCKET_LANES."},
+             "table for DDP_TUNING. In a job on several nodes: measure the network, and print "
+             "DDP_SOCKET_LANES and DDP_TUNING."},
     {PERF_OPTION_HELP, 'h', "help", .brief = "Print this text (-h), or all options (--help).",
      .help = "-h: print the common options. --help: print all options."},
     {PERF_OPTION_VERSION, 'V', "version", .brief = "Print the version.",

@@ -2,6 +2,7 @@
 
 #include "perf_cli.h"
 #include "perf_work.h"
+#include "worker-runtime/cost/cost.h"
 
 #include <inttypes.h>
 
@@ -104,4 +105,22 @@ void perf_text_foot(FILE *out, const struct perf_spec *spec, const struct perf_s
         fprintf(out, "# Out of bounds values : %" PRIu64 " %s\n", sum->wrong,
                 sum->wrong == 0 ? "OK" : "FAILED");
     fprintf(out, "# Avg bus bandwidth    : %.5g\n#\n", sum->n > 0 ? sum->busbw / sum->n : 0);
+}
+
+static unsigned bounded(double value, unsigned most)
+{
+    return value < 0 ? 0 : value < most ? (unsigned)(value + 0.5) : most;
+}
+
+/* A burst takes as long as one message and one back, and the cost of each further message. */
+void perf_text_network(FILE *out, const struct perf_network *us, unsigned n_burst,
+                       size_t bulk_bytes)
+{
+    const double message_us = (us->burst - 2 * us->one) / (n_burst - 1);
+    const double least_us = message_us > 0 ? message_us : 0;
+    const double paid_us = least_us < us->one ? least_us : us->one;
+    fprintf(out, "DDP_TUNING=\"network: latency_ns=%u message_ns=%u byte_ps=%u\"\n",
+            bounded((us->one - paid_us) * 1e3, COST_LATENCY_NS_MOST),
+            bounded(paid_us * 1e3, COST_MESSAGE_NS_MOST),
+            bounded(us->bulk * 1e6 / (double)bulk_bytes, COST_BYTE_PS_MOST));
 }

@@ -173,7 +173,13 @@ class Interfaces(unittest.TestCase):
         self.start(PERF, "--tune", "-n", "1")
         self.await_true(lambda: all(node.poll() is not None for node in self.nodes), "the job ends")
         self.assertEqual([node.returncode for node in self.nodes], [0, 0], self.said)
-        self.assertRegex(self.said[0][0], r"\nDDP_SOCKET_LANES=(1|2|4|8|16)\n")
+        self.assertRegex(self.said[0][0], r"\nDDP_SOCKET_LANES=(1|2|4|8|16)\n"
+                                          r'DDP_TUNING="network: latency_ns=\d+ message_ns=\d+ byte_ps=\d+"\n$')
+
+    def test_a_measured_network_is_used(self):
+        self.start(PERF, "all_reduce", "-e", "1M", "-n", "1", DDP_TUNING="network: latency_ns=20000 message_ns=5000 byte_ps=8000")
+        self.await_true(lambda: all(node.poll() is not None for node in self.nodes), "the job ends")
+        self.assertEqual([node.returncode for node in self.nodes], [0, 0], self.said)
 
     def test_an_interface_that_does_not_exist_is_named(self):
         self.start(DDP_SOCKET_IFNAME="fast0,fast9")

@@ -112,6 +112,30 @@ START_TEST(a_call_without_a_reduction_shows_none)
 }
 END_TEST
 
+START_TEST(a_network_becomes_a_variable)
+{
+    static const struct {
+        struct perf_network us;
+        const char *line;
+    } rows[] = {
+        {{30, 60 + 47 * 5, 4000}, "latency_ns=25000 message_ns=5000 byte_ps=250"},
+        {{30, 50, 4000}, "latency_ns=30000 message_ns=0 byte_ps=250"},
+        {{30, 60 + 47 * 50, 4000}, "latency_ns=0 message_ns=30000 byte_ps=250"},
+        {{1e9, 0, 1e12}, "latency_ns=100000000 message_ns=0 byte_ps=1000000"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text, expected[100];
+        size_t length;
+        FILE *out = open_memstream(&text, &length);
+        perf_text_network(out, &rows[i].us, 48, 16000000);
+        fclose(out);
+        snprintf(expected, sizeof expected, "DDP_TUNING=\"network: %s\"\n", rows[i].line);
+        ck_assert_str_eq(text, expected);
+        free(text);
+    }
+}
+END_TEST
+
 TEST_SUITE(perf_text)
 {
     Suite *suite = suite_create("perf_text");
@@ -120,6 +144,7 @@ TEST_SUITE(perf_text)
     tcase_add_test(tc, json_has_a_line_for_each_measurement);
     tcase_add_test(tc, unchecked_results_are_not_reported_as_correct);
     tcase_add_test(tc, a_call_without_a_reduction_shows_none);
+    tcase_add_test(tc, a_network_becomes_a_variable);
     suite_add_tcase(suite, tc);
     return suite;
 }
