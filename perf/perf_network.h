@@ -6,8 +6,8 @@
 #include "perf_run.h"
 
 /* In each rank of a job on several nodes: the ranks with one place on nodes 0 and 1, 2 and 3 ...
- * exchange messages at the same time. Of the rounds the fastest counts, of the ranks the slowest.
- * Rank 0 prints. Errors are printed to stderr. */
+ * exchange messages at the same time. The fastest round of the slowest rank counts. Rank 0 prints.
+ * Errors are printed to stderr. */
 enum perf_exit perf_network(FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* cost_model.c - what the model of an all-reduce between nodes says (worker-runtime/cost).
+/* cost_model.c - evaluate the model of an all-reduce between nodes (worker-runtime/cost).
  *
  *     cost_model NODES LATENCY_NS MESSAGE_NS BYTE_PS SUM_PS BYTES...
  *

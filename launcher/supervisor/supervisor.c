@@ -759,6 +759,11 @@ void supervisor_destroy(struct supervisor *s)
     free(s);
 }
 
+int supervisor_n_next(const struct supervisor *s)
+{
+    return s->state == SUPERVISOR_PARKED ? recovery_n_next(s) : s->limits.n_ranks;
+}
+
 const char *supervisor_state_name(enum supervisor_state state)
 {
     return states[state].name;

@@ -3,8 +3,6 @@
  * others read them. */
 #include "supervisor_priv.h"
 
-#include "recovery.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/wait.h> /* W..., and the signals' numbers */
@@ -321,11 +319,6 @@ const struct supervisor_rank *supervisor_get_rank(const struct supervisor *s, in
 int supervisor_n_ranks(const struct supervisor *s)
 {
     return s->limits.n_ranks;
-}
-
-int supervisor_n_next(const struct supervisor *s)
-{
-    return s->state == SUPERVISOR_PARKED ? recovery_n_next(s) : s->limits.n_ranks;
 }
 
 int supervisor_place_of(const struct supervisor *s, int rank)

@@ -1,5 +1,6 @@
-/* cpu_tuning.h - from which size on which algorithm is the fastest inside of a node, and the numbers
- * by which one is chosen between nodes. Pure, except for the file that cpu_tuning_read() reads.
+/* cpu_tuning.h - from which size on which algorithm is the fastest inside of a node, and the
+ * numbers by which one is chosen between nodes. Pure, except for the file that cpu_tuning_read()
+ * reads.
  *
  * All ranks of a node must have the same table, since each chooses for itself by which algorithm a
  * call goes: node_join() compares digests. */
