@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Measure how a job continues when the node of its coordinator is lost, without an outside service (--rdzv-conf failover=majority).
 
-usage: bench/failover.py [--runs N] [--nodes MIN:MAX] [--case CASE] [--build DIR]
+usage: bench/failover.py [--runs N] [--lost-runs N] [--nodes MIN:MAX]... [--case CASE]... [--ranks RANKS]... [--python PYTHON] [--build DIR]
 
-Three nodes on this host, each with a loopback address of its own, run one rank each. CASE is `killed` (kill -9 of ddprun), `leaves`
-(SIGTERM), or `silent` (SIGSTOP of ddprun: as a machine that is lost, since nothing of it answers, except that its ranks are killed by
-their lease); by default all. Times are in ms from the event until the last rank of the next generation has started: the least, the
-median and the greatest of the runs. `continued`: runs in which the other nodes were in the next generation. `in place` counts runs with
-ranks that recover (libddp); there the time is until all of them have completed a step.
+Three nodes on this host run one rank each. CASE is `killed` (SIGKILL of ddprun), `leaves` (SIGTERM), `silent` (SIGSTOP of ddprun), all of
+these with a loopback address for each node; or `lost`: all processes of the node are killed and its link is cut, in network namespaces
+(as root). RANKS are `shell` (a script that reports its start, started again), `gloo` (a PyTorch script, started again; PYTHON has torch)
+or `libddp` (ranks that live on). By default all cases but `silent`, and all ranks that can run.
+
+Times are in ms from the event. `coordinator`: until another node has taken over. `next`: until all ranks of the next generation have
+started (`shell`) or completed a step; the least, the median, and the greatest of the runs. `continued`: runs in which the two other
+nodes were in the next generation, `libddp` with the same processes. `lost` runs --lost-runs times, the others --runs times.
 """
 import argparse
+import contextlib
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import time
 
@@ -24,8 +29,11 @@ sys.path.insert(0, os.path.join(results.ROOT, "tests/system/lib"))
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--runs", type=int, default=25)
-    parser.add_argument("--nodes", default="2:3")
-    parser.add_argument("--case", choices=("killed", "leaves", "silent"))
+    parser.add_argument("--lost-runs", type=int, default=20)
+    parser.add_argument("--nodes", action="append")
+    parser.add_argument("--case", action="append", choices=("killed", "leaves", "silent", "lost"))
+    parser.add_argument("--ranks", action="append", choices=("shell", "gloo", "libddp"))
+    parser.add_argument("--python", default="python3")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     return parser.parse_args()
 
@@ -37,22 +45,50 @@ for name in "ADDER_PROGRAM", "DDPCTL", "CHECKPOINTER_PROGRAM", "DDP_RENDEZVOUS":
     os.environ.setdefault(name, "")
 
 # found by the path above; they need the path of ddprun
-import failover_job as cases  # noqa: E402
+from failover_job import LEADS, ONCE, Group, LastingGroup  # noqa: E402
+from harness import DEADLINE_S  # noqa: E402
+from party import SHOW  # noqa: E402
+from places import Loopback, Namespaces, NoPlace  # noqa: E402
 
 SIGNALS = {"killed": signal.SIGKILL, "leaves": signal.SIGTERM, "silent": signal.SIGSTOP}
+TRAINS = os.path.join(results.HERE, "failover_rank.py")
+POLL_S = 0.002
 
 
 def ms_since(begin):
     return (time.monotonic() - begin) * 1000
 
 
-def restart(case):
-    """ms to the next generation of ranks that are started again; None: it did not come"""
-    with cases.Group(ARGS.nodes, cases.ONCE) as group:
+def strike(case, place, job):
+    """-> when"""
+    begin = time.monotonic()
+    if case != "lost":
+        job.process.send_signal(SIGNALS[case])
+        return begin
+    pids = job.processes()
+    place.cut(1)
+    for pid in {job.process.pid, *pids}:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return begin
+
+
+def await_leader(said, begin):
+    """ms until one of the nodes has printed that it is the coordinator"""
+    while LEADS not in said():
+        if ms_since(begin) > 1000 * DEADLINE_S:
+            raise AssertionError("no other coordinator")
+        time.sleep(POLL_S)
+    return ms_since(begin)
+
+
+def restart(case, nodes, place, script, window):
+    """ms to the next coordinator and to the next generation, of ranks that are started again; None: it did not come"""
+    with Group(nodes, ONCE, place, script=script, window=window) as group:
         names, ranks = group.begin(3)
-        begin = time.monotonic()
-        group.nodes["a"].signal(SIGNALS[case])
+        begin = strike(case, place, group.nodes["a"])
         try:
+            leads_ms = await_leader(lambda: "".join(group.nodes[name].said_so_far().decode() for name in names[1:]), begin)
             group.hear(ranks["b"].generation + 1, names[1:])
         except AssertionError:
             return None
@@ -61,38 +97,69 @@ def restart(case):
         group.nodes["a"].process.wait()
         group.drop("a")
         group.finish()
-        return took_ms
+        return leads_ms, took_ms
 
 
-def in_place(case):
+def shell(case, nodes, place):
+    return restart(case, nodes, place, SHOW, "0")
+
+
+def gloo(case, nodes, place):
+    return restart(case, nodes, place, (ARGS.python, TRAINS), "3s")
+
+
+def libddp(case, nodes, place):
     """The same, of ranks that live on"""
-    with cases.LastingGroup() as nodes:
-        before = nodes.begin()
-        begin = time.monotonic()
-        nodes.jobs[0].process.send_signal(SIGNALS[case])
+    with LastingGroup(nodes, place) as job:
+        before = job.begin()
+        begin = strike(case, place, job.jobs[0])
         try:
-            after = nodes.await_world(2, nodes.generation + 1)
+            leads_ms = await_leader(job.told, begin)
+            after = job.await_world(2, job.generation + 1)
         except AssertionError:
             return None
         took_ms = ms_since(begin)
-        nodes.jobs[0].process.kill()
-        nodes.finish([1, 2])
-        return took_ms if all(after[node] == before[node] for node in (1, 2)) else None
+        job.jobs[0].process.kill()
+        job.finish([1, 2])
+        return (leads_ms, took_ms) if all(after[node] == before[node] for node in (1, 2)) else None
 
 
-def row(case, how, run):
-    times = [run(case) for _ in range(ARGS.runs)]
+def run_once(run, case, nodes):
+    with (Namespaces(3) if case == "lost" else Loopback()) as place:
+        return run(case, nodes, place)
+
+
+def row(case, nodes, run):
+    n_runs = ARGS.lost_runs if case == "lost" else ARGS.runs
+    times = [run_once(run, case, nodes) for _ in range(n_runs)]
     done = [t for t in times if t is not None]
-    cells = [f"{f(done):.0f}" if done else "-" for f in (min, statistics.median, max)]
-    return (case, how, f"{len(done)} of {len(times)}", *cells)
+    leads, nexts = [t[0] for t in done], [t[1] for t in done]
+    cells = [f"{f(x):.0f}" if done else "-" for f, x in ((statistics.median, leads), (max, leads), (min, nexts), (statistics.median, nexts),
+                                                         (max, nexts))]
+    found = (case, nodes, run.__name__, f"{len(done)} of {len(times)}", *cells)
+    print(*found, flush=True)
+    return found
+
+
+def has_torch():
+    return subprocess.run([ARGS.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def can_cut():
+    try:
+        Namespaces(3)
+        return True
+    except NoPlace:
+        return False
 
 
 def main():
+    cases = ARGS.case or ["killed", "leaves", *(["lost"] if can_cut() else [])]
+    ranks = ARGS.ranks or ["shell", "libddp", *(["gloo"] if has_torch() else [])]
     load = results.load_average()
-    rows = [row(case, how, run) for case in ([ARGS.case] if ARGS.case else SIGNALS)
-            for how, run in (("restart", restart), ("in place", in_place))]
-    results.report("failover", results.table(["the coordinator's node", "ranks", "continued", "least, ms", "median, ms", "greatest, ms"],
-                                             rows), load)
+    rows = [row(case, nodes, globals()[name]) for case in cases for nodes in ARGS.nodes or ("1:3", "2:3") for name in ranks]
+    head = ["the coordinator's node", "nodes", "ranks", "continued", "coordinator, median", "greatest", "next, least", "median", "greatest"]
+    results.report("failover", results.table(head, rows), load)
 
 
 if __name__ == "__main__":

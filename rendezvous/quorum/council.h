@@ -19,8 +19,9 @@ enum {
     COUNCIL_MAX_OFFERS = 8, /* that a coordinator keeps; more are not needed */
     COUNCIL_KEPT = 4,       /* decisions: of the voter, and of the proposer before, now and next */
     COUNCIL_BOOK = 2 * QUORUM_MAX_ASKED,
-    COUNCIL_UNREACHED_MS =
-        5000,                 /* a process that offers so long and never answers is not reached */
+    COUNCIL_UNREACHED = 5,  /* a process that offers so often, and never answers, is not reached */
+    COUNCIL_APART_MS = 500, /* offers that come sooner after each other count as one: this process
+                                 was stopped, or busy */
     COUNCIL_OFFERS_MS = 2500, /* it still offers: it has done so within this time */
 };
 
@@ -73,8 +74,9 @@ struct council_orders {
 struct council_offer {
     struct ballot_voter who; /* id 0: a free place */
     uint32_t order;
-    uint64_t heard_ms;          /* its last answer; 0: none yet */
-    uint64_t first_ms, last_ms; /* its first offer, and the last one */
+    uint64_t heard_ms; /* its last answer; 0: none yet */
+    uint32_t n_offers; /* apart from each other */
+    uint64_t last_ms;  /* the last one that counted */
 };
 
 struct council_decision {
@@ -155,7 +157,7 @@ uint32_t council_asked(const struct council *c, struct ballot_voter ret[QUORUM_M
 /* Those that have offered to vote, and do not. returns how many, at most COUNCIL_MAX_OFFERS */
 uint32_t council_offers(const struct council *c, struct ballot_voter ret[COUNCIL_MAX_OFFERS]);
 
-/* Those that have offered to vote for COUNCIL_UNREACHED_MS, and have never answered. returns how
+/* Those that have offered to vote COUNCIL_UNREACHED times, and have never answered. returns how
  * many, at most COUNCIL_MAX_OFFERS */
 uint32_t council_unreached(const struct council *c, uint64_t now_ms,
                            struct ballot_voter ret[COUNCIL_MAX_OFFERS]);

@@ -148,7 +148,7 @@ void council_note_offer(struct council *c, const struct ballot_voter *who, uint3
         struct council_offer *old = &c->offers[i];
         if (old->who.id == 0 ||
             (!is_heard(c, old, now_ms) && !quorum_record_names(&c->proposer.newest, old->who.id))) {
-            *old = (struct council_offer){.first_ms = now_ms};
+            *old = (struct council_offer){0};
             o = old;
         }
     }
@@ -156,7 +156,10 @@ void council_note_offer(struct council *c, const struct ballot_voter *who, uint3
         return;
     o->who = *who;
     o->order = order;
-    o->last_ms = now_ms;
+    if (o->n_offers == 0 || now_ms >= o->last_ms + COUNCIL_APART_MS) {
+        o->n_offers++;
+        o->last_ms = now_ms;
+    }
 }
 
 uint32_t council_unreached(const struct council *c, uint64_t now_ms,
@@ -165,7 +168,7 @@ uint32_t council_unreached(const struct council *c, uint64_t now_ms,
     uint32_t n = 0;
     for (uint32_t i = 0; i < COUNCIL_MAX_OFFERS; i++) {
         const struct council_offer *o = &c->offers[i];
-        if (o->who.id != 0 && o->heard_ms == 0 && now_ms >= o->first_ms + COUNCIL_UNREACHED_MS &&
+        if (o->who.id != 0 && o->heard_ms == 0 && o->n_offers >= COUNCIL_UNREACHED &&
             now_ms < o->last_ms + COUNCIL_OFFERS_MS)
             ret[n++] = o->who;
     }

@@ -6,7 +6,6 @@ from harness import DDPRUN, DEADLINE_S, await_true
 from node import TOKEN, Node
 from party import SHOW, Party
 from places import Loopback
-from ports import free_port
 from recovery_job import Nodes
 
 CONF = "failover=majority"
@@ -19,7 +18,7 @@ ENDED = "its ddprun, which hosted the coordinator, has ended"
 class Group(Party):
     """The first node that is started is at the endpoint, and is named a."""
 
-    def __init__(self, nodes, conf=CONF, place=None, endpoints=(1,), more=(), script=SHOW):
+    def __init__(self, nodes, conf=CONF, place=None, endpoints=(1,), more=(), script=SHOW, window="0"):
         """endpoints: hosts, the first one is where the job begins"""
         self.dir = tempfile.TemporaryDirectory()
         super().__init__(os.path.join(self.dir.name, "end"))
@@ -27,7 +26,7 @@ class Group(Party):
         self.port = place.port()
         listed = ",".join(f"{place.address(host)}:{self.port}" for host in endpoints)
         self.words = ("-v", "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", listed, "--rdzv-id", "job", "--rdzv-conf", conf,
-                      "--join-window", "0", *more, *script)
+                      "--join-window", window, *more, *script)
 
     def __exit__(self, *_):
         super().__exit__()
@@ -35,7 +34,8 @@ class Group(Party):
 
     def start_at(self, host, name, local_addr=None):
         launcher, *words = self.place.command(host, [DDPRUN, "--local-addr", local_addr or self.place.address(host), *self.words])
-        self.nodes[name] = Node(*words, launcher=launcher, env={"TEST_END": self.end_file, "DDP_TOKEN": TOKEN})
+        env = {"TEST_END": self.end_file, "DDP_TOKEN": TOKEN, "GLOO_SOCKET_IFNAME": self.place.interface}
+        self.nodes[name] = Node(*words, launcher=launcher, env=env)
 
     def begin(self, n, n_voters=None):
         """-> names, and the ranks of the generation that has all of them, when all vote, or so many"""
@@ -87,9 +87,10 @@ class Group(Party):
 class LastingGroup(Nodes):
     """Three nodes of one rank each, which outlives the end of a generation. Node 0 is at the endpoint."""
 
-    def __init__(self):
-        super().__init__(None, "1:3", 1, "-v", "--rdzv-id", "job", "--rdzv-conf", ONCE, "--max-restarts", "3",
-                         endpoint=f"127.0.0.1:{free_port()}")
+    def __init__(self, nodes="1:3", place=None):
+        self.place = place or Loopback()
+        super().__init__(None, nodes, 1, "-v", "--rdzv-id", "job", "--rdzv-conf", ONCE, "--max-restarts", "3",
+                         endpoint=f"{self.place.address(1)}:{self.place.port()}")
         self.logs = tempfile.TemporaryDirectory()
         self.logs_in = self.logs.name
 
@@ -102,10 +103,12 @@ class LastingGroup(Nodes):
         for i in range(3):
             self.start(i)
             if i == 0:
-                self.await_world(1)
+                await_true(lambda: "1 node votes on the coordinator" in self.told(), self.told, DEADLINE_S)
         before = self.await_world(3)
         await_true(lambda: "3 nodes vote on the coordinator" in self.told(), self.told, DEADLINE_S)
         return before
 
     def make_job(self, name, words, env=None, **kw):
-        return super().make_job(name, ["--local-addr", Loopback().address(name + 1), *words], env={"DDP_TOKEN": TOKEN, **env}, **kw)
+        host = name + 1
+        launcher, *words = self.place.command(host, [DDPRUN, "--local-addr", self.place.address(host), *words])
+        return super().make_job(name, words, launcher=launcher, env={"DDP_TOKEN": TOKEN, **env}, **kw)
