@@ -1,9 +1,9 @@
 /* poll_time.h - when it pays to poll for what comes next instead of sleeping until it does.
  *
  * To wake a process that sleeps takes longer than all that the relay does for a request. So the
- * port polls for a short time after a request for the reply, and after a reply for the next
- * request; each only if that came fast the last time. So it does not poll through a slow network,
- * while ranks wait for each other, or for ranks that ask now and then. Pure. */
+ * port polls for a short time after a request for the reply, and both ends after a reply for the
+ * next request; each only if that came fast the last time. So they do not poll through a slow
+ * network, while ranks wait for each other, or for ranks that ask now and then. Pure. */
 #ifndef DDP_RENDEZVOUS_RELAYS_POLL_TIME_H
 #define DDP_RENDEZVOUS_RELAYS_POLL_TIME_H
 

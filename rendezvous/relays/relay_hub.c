@@ -3,7 +3,8 @@
  * Read on_frame(), on_turn() and pump() first. A link's first frame is its hello; from then on it
  * has a relay_store, which takes its frames. Requests run as they come. What they have made is sent
  * once a turn of the loop, by links that relay_host_next_ready() names: those on which something
- * waits to leave this process come back by on_sent().
+ * waits to leave this process come back by on_sent(). For a moment after that the loop may poll for
+ * the next request of the last one (poll_time.h).
  *
  * A timer that runs only while it is needed looks at what takes too long: a link without a hello,
  * one that takes nothing, and a request that is not complete. */
@@ -11,6 +12,7 @@
 
 #include "common/error.h"
 #include "common/hash.h"
+#include "poll_time.h"
 #include "rendezvous/channel/channel_conn.h"
 #include "rendezvous/channel/seal.h"
 #include "rendezvous/net/newcomers.h"
@@ -20,6 +22,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,7 @@ struct hub_link {
     struct channel_conn *conn;
     struct relay_store *end; /* owned; NULL: no hello has come */
     struct newcomer unproven;
+    struct poll_time poll;
     uint64_t since_ms;   /* it was accepted */
     uint64_t blocked_ms; /* since then something waits to be sent; 0: nothing does */
     TAILQ_ENTRY(hub_link) all;
@@ -48,6 +52,7 @@ struct relay_hub {
     struct refusals refusals;
     TAILQ_HEAD(, hub_link) links;
     uint32_t n_links, n_proven, n_blocked;
+    struct hub_link *answered; /* the last link that was; NULL: it has ended */
     uv_timer_t timer;
     uint64_t tick_ms;
     bool is_overdue; /* the last tick found a request that was not complete in time */
@@ -76,6 +81,8 @@ static void link_free(struct hub_link *l)
     h->n_proven -= l->end != NULL;
     h->n_blocked -= l->blocked_ms != 0;
     relay_store_destroy(l->end);
+    if (h->answered == l)
+        h->answered = NULL;
     free(l);
 }
 
@@ -159,6 +166,8 @@ static void pump(struct hub_link *l)
         if (f->len == 0)
             break;
         channel_conn_send_frame(l->conn, f->bytes, f->len);
+        poll_time_expect(&l->poll, POLL_FOR_REQUEST, uv_hrtime());
+        l->hub->answered = l;
         if (channel_conn_n_unsent(l->conn) > 0)
             set_blocked(l, true);
     }
@@ -180,6 +189,16 @@ static bool on_turn(void *arg)
     return relay_host_run_late(&h->host, uv_now(h->loop));
 }
 
+/* The link that was answered last may ask again at once. */
+static bool polls(const struct relay_hub *h)
+{
+    const struct hub_link *l = h->answered;
+    if (l == NULL || l->poll.next != POLL_FOR_REQUEST || !poll_time_is_on(&l->poll, uv_hrtime()))
+        return false;
+    sched_yield(); /* polling is for processors that have nothing else to do */
+    return true;
+}
+
 static bool on_turn_over(void *arg)
 {
     struct relay_hub *h = arg;
@@ -187,7 +206,7 @@ static bool on_turn_over(void *arg)
     while ((end = relay_host_next_ready(&h->host)) != NULL)
         pump(relay_store_user(end));
     watch(h);
-    return !TAILQ_EMPTY(&h->host.late);
+    return polls(h) || !TAILQ_EMPTY(&h->host.late);
 }
 
 /* --- frames from the node --- */
@@ -212,6 +231,7 @@ static void on_frame(void *arg, const uint8_t *frame, size_t len)
 {
     struct hub_link *l = arg;
     struct co_error err = {0};
+    poll_time_expect(&l->poll, POLL_FOR_REPLY, uv_hrtime());
     if (l->end == NULL)
         take_hello(l, frame, len);
     else if (relay_store_take(l->end, frame, len, uv_now(l->hub->loop), &err) < 0)
