@@ -44,6 +44,12 @@ class Failover(unittest.TestCase):
                 group.hear(ranks["b"].generation + 1, names[1:])
                 group.finish()
 
+    def test_a_failure_ends_the_job_on_all_nodes(self):
+        for nodes in "3", "1:3":
+            with self.subTest(nodes), Group(nodes, ONCE) as group:
+                group.begin(3)
+                group.finish(7)
+
     def test_a_coordinator_that_is_alone_ends_its_job(self):
         with Group("1:3") as group:
             group.start_at(1, "a")

@@ -146,6 +146,16 @@ class Losses(unittest.TestCase):
                 again = group.hear_some(max(rank.generation for rank in again.values()) + 1, left)
             group.finish()
 
+    def test_a_coordinator_that_dies_as_the_job_ends_leaves_one_verdict(self):
+        for code in 0, 7:
+            with self.subTest(code), Group("2:3") as group:
+                names, _ = group.begin(3)
+                group.end(code)
+                group.kill("a")
+                codes = {group.nodes[name].finish()[0] for name in names[1:]}
+                self.assertIn(code, codes)
+                self.assertLessEqual(codes, {code, 75})  # 75: killed after it had sent the verdict to the other node only
+
     def test_a_coordinator_that_was_stopped_returns_to_the_second_successor(self):
         with Group("2:4", ONCE) as group:
             names, ranks = group.begin(4)
