@@ -36,7 +36,7 @@ class Numbers(Dataset):
 
 
 class Plan:
-    def __init__(self, words, marks, n_ranks):
+    def __init__(self, words, marks, n_ranks=0):
         self.marks, self.n_ranks = marks, n_ranks
         self.kills = []
         for word in words:
