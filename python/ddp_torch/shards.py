@@ -75,6 +75,10 @@ class Sharded:
     In train, state.sharded.model, .optimizer and .others are those of the generation; keep none of them."""
 
     def __init__(self, make, n_shards, device_type=None):
+        try:
+            from torch.distributed.tensor import DTensor  # noqa: F401 (needed later)
+        except ImportError as error:
+            raise NotImplementedError(f"elastic.Sharded: PyTorch {torch.__version__} has no torch.distributed.tensor.DTensor: use a later version") from error
         self._make, self._n_shards = make, n_shards
         self._device_type = device_type or ("cuda" if torch.cuda.is_available() else "cpu")
         self._shard = -1

@@ -145,6 +145,19 @@ def buffers():
     check(all(map(torch.equal, before, model.buffers())), "other buffers")
 
 
+def sharded_needs_dtensor():
+    try:
+        from torch.distributed.tensor import DTensor  # noqa: F401 (PyTorch 2.4 has none there)
+    except ImportError:
+        try:
+            elastic.Sharded(None, 2)
+        except NotImplementedError as error:
+            check("DTensor: use a later version" in str(error), str(error))
+            return
+        raise AssertionError("it is not rejected") from None
+    elastic.Sharded(None, 2)
+
+
 def gradients_are_awaited():
     """A collective of a GPU returns before it is complete. If the generation ends meanwhile, the gradients may be anything."""
     model = torch.nn.Linear(2, 1)
@@ -176,5 +189,6 @@ if __name__ == "__main__":
     for case in restored, read_only_if_changed, last_two_steps_are_there, damaged_files:
         case(sys.argv[1])
     buffers()
+    sharded_needs_dtensor()
     gradients_are_awaited()
     print(f"torch {torch.__version__}: all comes back")
