@@ -222,8 +222,8 @@ static bool is_stuck(const struct roster *r, const struct roster_event *e)
 }
 
 /* A failure is the verdict of all nodes or of none. A coordinator that cannot have it confirmed may
- * still announce it if all members are connected: none of them continues elsewhere. If all ranks have
- * succeeded, or a user has ended the job, no coordinator has another verdict. */
+ * still announce it if all members are connected: none of them continues elsewhere. If all ranks
+ * have succeeded, or a user has ended the job, no coordinator has another verdict. */
 static bool is_undisputed(const struct roster *r, const struct roster_event *e)
 {
     const enum message_outcome outcome = r->verdict.outcome;

@@ -77,10 +77,10 @@ enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
 static int cut_word(char *word, const char *of, const char **ret_name, char **ret_value,
                     struct co_error *err)
 {
-    *ret_value = word;
+    *ret_name = *ret_value = word;
     if (strlen(word) > MOST_WORD)
         return co_fail(err, -EINVAL, "a word exceeds %d characters", MOST_WORD);
-    *ret_name = strsep(ret_value, "=");
+    strsep(ret_value, "=");
     return *ret_value == NULL ? co_fail(err, -EINVAL, "'%s' is not KEY=%s", *ret_name, of) : 0;
 }
 
