@@ -226,7 +226,8 @@ START_TEST(a_client_that_does_not_read_its_answer_is_dropped)
     char bytes[65536];
     size_t n = 0;
     ssize_t more;
-    uv_timer_t timer; /* nothing is read before the connection is ended at the other side */
+    static uv_timer_t timer; /* nothing is read before the other side has ended the connection; the
+                                loop closes it after this function */
     uv_timer_init(&loop, &timer);
     uv_timer_start(&timer, wake, 1, 1);
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};

@@ -169,11 +169,16 @@ START_TEST(the_longest_ballot_fits)
     for (int i = 0; i < ELECTOR_EXCLUDED_MAX; i++)
         memset(d->excluded[i].name, 'n', ELECTOR_NAME_BYTES - 1);
     memset(d->host.at.host, 'h', ELECTOR_HOST_BYTES - 1);
-    b.entry.record.voters = (struct quorum_list){5, {1, 2, 3, 4, 5}};
-    b.entry.record.before = (struct quorum_list){5, {6, 7, 8, 9, 10}};
+    /* by fields: an assigned struct may have any bytes between them */
+    b.entry.record.voters.n = b.entry.record.before.n = QUORUM_MAX_VOTERS;
+    for (uint32_t i = 0; i < QUORUM_MAX_VOTERS; i++) {
+        b.entry.record.voters.ids[i] = i + 1;
+        b.entry.record.before.ids[i] = QUORUM_MAX_VOTERS + i + 1;
+    }
     b.entry.n = QUORUM_MAX_ASKED;
     for (uint32_t i = 0; i < QUORUM_MAX_ASKED; i++) {
-        b.entry.voters[i] = (struct ballot_voter){.id = i + 1, .at = {.port = 1}};
+        b.entry.voters[i].id = i + 1;
+        b.entry.voters[i].at.port = 1;
         memset(b.entry.voters[i].at.host, 'h', ELECTOR_HOST_BYTES - 1);
     }
     ck_assert_msg(pass(&b) == 0, "%s", err.text);
