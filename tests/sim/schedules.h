@@ -2,6 +2,8 @@
 #ifndef DDP_TESTS_SIM_SCHEDULES_H
 #define DDP_TESTS_SIM_SCHEDULES_H
 
+#include "tests/support/sanitized.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -33,11 +35,7 @@ __attribute__((format(printf, 2, 3))) static inline void schedules_tell(uint64_t
 }
 
 /* A sanitizer looks at how a state is come to, and has no need of all of them. */
-#ifdef __SANITIZE_ADDRESS__
-enum { SCHEDULES_PART = 4 };
-#else
-enum { SCHEDULES_PART = 1 };
-#endif
+enum { SCHEDULES_PART = SANITIZED ? 4 : 1 };
 
 /* Run the seeds 1 to `usual`, or to SIM_RUNS; or SIM_SEED alone.
  *

@@ -30,8 +30,8 @@ static size_t list_ranges(const struct kernel_order *o, struct double_range *ret
     for (size_t i = 0; i < o->n_ops; i++) {
         const struct kernel_op *op = &o->op[i];
         const size_t in = kernel_in_bytes(op, o->comm), out = kernel_out_bytes(op, o->comm);
-        const bool is_in_place = (const char *)op->in >= (char *)op->out &&
-                                 (const char *)op->in + in <= (char *)op->out + out;
+        const uintptr_t in_at = (uintptr_t)op->in, out_at = (uintptr_t)op->out; /* 0: none */
+        const bool is_in_place = in_at >= out_at && in_at + in <= out_at + out;
         if (out > 0)
             ret[n++] = (struct double_range){op->out, out, true};
         if (in > 0 && !(is_in_place && out > 0))

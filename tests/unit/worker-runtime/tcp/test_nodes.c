@@ -1,5 +1,6 @@
 /* test_nodes.c - collectives of ranks on several nodes: each kind and form, type, operation, kind
  * of memory, in place and not, against results worked out here. */
+#include "tests/support/sanitized.h"
 #include "tests/unit/worker-runtime/nodes.h"
 
 #include "worker-runtime/tcp/backend_net.h"
@@ -542,11 +543,10 @@ static void tear_down(void)
 }
 
 /* A sanitizer looks at what each call does, and needs fewer of the grids. */
-#ifdef __SANITIZE_ADDRESS__
-enum { N_GRIDS = 5, N_LONG = 2 };
-#else
-enum { N_GRIDS = sizeof grids / sizeof *grids, N_LONG = 4 };
-#endif
+enum {
+    N_GRIDS = SANITIZED ? 5 : sizeof grids / sizeof *grids,
+    N_LONG = SANITIZED ? 2 : 4,
+};
 
 TEST_SUITE(nodes)
 {
