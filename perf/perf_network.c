@@ -21,7 +21,7 @@ struct pair {
     struct ddp_group *g;
     int peer; /* -1: this rank has none */
     bool is_first;
-    struct perf_network us;
+    struct perf_link us;
     uint8_t *in, *out; /* BULK_BYTES */
 };
 

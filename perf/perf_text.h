@@ -29,17 +29,16 @@ void perf_text_row(FILE *out, const struct perf_spec *spec, unsigned n_ranks,
                    const struct perf_row *row, struct perf_sum *sum);
 void perf_text_foot(FILE *out, const struct perf_spec *spec, const struct perf_sum *sum);
 
-struct perf_network { /* between two nodes, in microseconds */
-    double one;       /* a message, from its sending to its arrival */
-    double burst;     /* several that follow each other, and one back */
-    double bulk;      /* a long one, with one in the other direction */
+struct perf_link { /* between two nodes, in microseconds */
+    double one;    /* a message, from its sending to its arrival */
+    double burst;  /* several that follow each other, and one back */
+    double bulk;   /* a long one, with one in the other direction */
 };
 
 /* The variable DDP_TUNING with these numbers, within their bounds, as a line of a shell.
  *
  * n_burst      messages of a burst, 2 or more
  * bulk_bytes   of a long message */
-void perf_text_network(FILE *out, const struct perf_network *us, unsigned n_burst,
-                       size_t bulk_bytes);
+void perf_text_network(FILE *out, const struct perf_link *us, unsigned n_burst, size_t bulk_bytes);
 
 #endif

@@ -115,7 +115,7 @@ END_TEST
 START_TEST(a_network_becomes_a_variable)
 {
     static const struct {
-        struct perf_network us;
+        struct perf_link us;
         const char *line;
     } rows[] = {
         {{30, 60 + 47 * 5, 4000}, "latency_ns=25000 message_ns=5000 byte_ps=250"},
