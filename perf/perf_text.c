@@ -113,8 +113,7 @@ static unsigned bounded(double value, unsigned most)
 }
 
 /* A burst takes as long as one message and one back, and the cost of each further message. */
-void perf_text_network(FILE *out, const struct perf_link *us, unsigned n_burst,
-                       size_t bulk_bytes)
+void perf_text_network(FILE *out, const struct perf_link *us, unsigned n_burst, size_t bulk_bytes)
 {
     const double message_us = (us->burst - 2 * us->one) / (n_burst - 1);
     const double least_us = message_us > 0 ? message_us : 0;
