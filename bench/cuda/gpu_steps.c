@@ -45,6 +45,7 @@ static int probe(void)
     check(ddp_init(NULL, &g), "ddp_init");
     if (ddp_device(g, &index) != 0) {
         fprintf(stderr, "%s\n", ddp_last_error());
+        ddp_finalize(g);
         return EX_UNAVAILABLE;
     }
     check_cuda(cudaGetDeviceCount(&n), "counting GPUs");
