@@ -88,7 +88,7 @@ def measure(args, nodes, sizes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--nodes", default="3,4,8,16", help=f"3 to {MOST_NODES} each (3,4,8,16)")
+    parser.add_argument("--nodes", dest="counts", default="3,4,8,16", help=f"3 to {MOST_NODES} each (3,4,8,16)")
     parser.add_argument("--rate", type=int, default=400, help="of each node, Mbit/s (400); 0: no limit")
     parser.add_argument("--sizes", default="4,1024,4096,16384,65536,262144,1048576")
     add_options(parser, rounds=3)
@@ -96,7 +96,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("crossovers.py: making network namespaces takes root")
     load, rows, numbers = results.load_average(), [], []
-    for nodes in map(int, args.nodes.split(",")):
+    for nodes in map(int, args.counts.split(",")):
         network, more = measure(args, nodes, [int(size) for size in args.sizes.split(",")])
         rows += more
         numbers.append(f"{nodes} nodes: latency {network[0] / 1000:.1f} us, message {network[1] / 1000:.1f} us, {network[2]} ps for a byte")
