@@ -203,17 +203,12 @@ static void on_message(void *arg, const struct message *m)
 
 /* --- the roster elsewhere --- */
 
-static bool is_same(const struct elector_address *a, const struct elector_address *b)
-{
-    return a->port == b->port && strcmp(a->host, b->host) == 0;
-}
-
 static void follow(struct etcd_link *l, const struct elector_address *leader)
 {
     const struct channel_link_callbacks callbacks = {
         .on_up = go_up, .on_message = on_message, .on_down = on_remote_down, .arg = l};
     struct co_error err;
-    if (l->remote != NULL && is_same(leader, &l->leader))
+    if (l->remote != NULL && elector_same_address(leader, &l->leader))
         return;
     close_group_close_link(&l->close_group, &l->remote);
     l->leader = *leader;
@@ -237,30 +232,21 @@ static void stop_probing(struct etcd_link *l)
     l->probe = NULL;
 }
 
-/* Which member this node is: the next coordinator need not wait for it if this process has ended.
- * returns whether that is news */
 static bool note_host(struct etcd_link *l)
 {
     struct roster_node_view own;
-    struct elector_host *host = &l->record.host;
-    const bool is_known = l->local_roster != NULL && l->own.port != 0 &&
-                          jobs_view_local(local_roster_jobs(l->local_roster), &own) &&
-                          own.is_member;
-    if (!is_known || (host->node == own.node_index && is_same(&host->at, &l->own)))
-        return false;
-    *host = (struct elector_host){.node = own.node_index, .at = l->own};
-    return true;
+    return l->local_roster != NULL && l->own.port != 0 &&
+           jobs_view_local(local_roster_jobs(l->local_roster), &own) &&
+           etcd_record_note_host(&l->record, &own, &l->own);
 }
 
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from)
 {
     struct etcd_link *l = arg;
-    const enum roster_state to = roster_get_state(r);
     (void)run_id;
     (void)from;
-    bool begins = to == ROSTER_RUNNING && !l->leaves;
-    if ((!begins && to != ROSTER_CLOSED) || !etcd_record_of(r, &l->record))
+    if (!etcd_record_take(r, l->leaves, &l->record))
         return;
     note_host(l);
     l->plugin->commit(l->etcd, &l->record);
@@ -270,8 +256,7 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
 static void on_heard(void *arg, const struct roster *r)
 {
     struct etcd_link *l = arg;
-    if (l->record.n_nodes > 0 && !l->record.is_over && roster_get_state(r) == ROSTER_RUNNING &&
-        roster_generation(r) == l->record.generation && note_host(l))
+    if (etcd_record_is_continued(&l->record, r) && note_host(l))
         l->plugin->commit(l->etcd, &l->record);
 }
 
@@ -289,7 +274,7 @@ static void probe_host(struct etcd_link *l, const struct elector_record *r)
 {
     const struct elector_address *at = &r->host.at;
     struct co_error err;
-    if (at->port == 0 || r->gone >= 0 || is_same(at, &l->own))
+    if (at->port == 0 || r->gone >= 0 || elector_same_address(at, &l->own))
         return;
     stop_probing(l);
     l->probed_generation = r->generation;

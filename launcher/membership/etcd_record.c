@@ -9,7 +9,8 @@ _Static_assert((int)ELECTOR_EXCLUDED_MAX == (int)ROSTER_PAST_EXCLUDED, "as many 
 _Static_assert((int)ELECTOR_MISSING_MAX == (int)ROSTER_PAST_MISSING, "as many missing nodes");
 _Static_assert(ELECTOR_NO_GENERATION == MESSAGE_NO_GENERATION, "unknown to both");
 
-bool etcd_record_of(const struct roster *r, struct elector_record *ret)
+/* returns   false: there was no generation yet, and *ret is as it was */
+static bool fill(const struct roster *r, struct elector_record *ret)
 {
     const struct message_verdict *v = roster_get_verdict(r);
     struct roster_past past;
@@ -33,6 +34,29 @@ bool etcd_record_of(const struct roster *r, struct elector_record *ret)
         snprintf(x->name, sizeof x->name, "%s", past.excluded[i].name);
         x->exit_code = past.excluded[i].exit_code;
     }
+    return true;
+}
+
+bool etcd_record_take(const struct roster *r, bool leaves, struct elector_record *ret)
+{
+    const enum roster_state to = roster_get_state(r);
+    const bool begins = to == ROSTER_RUNNING && !leaves;
+    return (begins || to == ROSTER_CLOSED) && fill(r, ret);
+}
+
+bool etcd_record_is_continued(const struct elector_record *e, const struct roster *r)
+{
+    return e->n_nodes > 0 && !e->is_over && roster_get_state(r) == ROSTER_RUNNING &&
+           roster_generation(r) == e->generation;
+}
+
+bool etcd_record_note_host(struct elector_record *e, const struct roster_node_view *own,
+                           const struct elector_address *at)
+{
+    if (!own->is_member ||
+        (e->host.node == own->node_index && elector_same_address(&e->host.at, at)))
+        return false;
+    e->host = (struct elector_host){.node = own->node_index, .at = *at};
     return true;
 }
 

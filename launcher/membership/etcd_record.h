@@ -7,8 +7,23 @@
 
 #include <stdbool.h>
 
-/* returns   false: there was no generation yet, and *ret is as it was */
-bool etcd_record_of(const struct roster *r, struct elector_record *ret);
+/* A roster has changed its state: a generation that begins is written down, unless the node of the
+ * roster leaves, and so is the end of the job.
+ *
+ * returns   whether this is one of them, and *ret has it; else *ret is as it was */
+bool etcd_record_take(const struct roster *r, bool leaves, struct elector_record *ret);
+
+/* Whether the record is of the generation that the roster continues. */
+bool etcd_record_is_continued(const struct elector_record *e, const struct roster *r);
+
+/* Which member the node of the roster is: the next coordinator need not wait for it if this process
+ * has ended.
+ *
+ * own       the roster's local node
+ * at        where this process listens
+ * returns   whether that is news */
+bool etcd_record_note_host(struct elector_record *e, const struct roster_node_view *own,
+                           const struct elector_address *at);
 
 /* What a roster that continues from there needs to know. */
 struct roster_past etcd_record_past(const struct elector_record *r);

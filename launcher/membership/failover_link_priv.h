@@ -21,8 +21,6 @@
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/quorum/council.h"
 
-#include <string.h>
-
 enum {
     FAILOVER_TEXT_BYTES = 1024,
     FAILOVER_EXIT_TOO_FEW = 75,
@@ -113,12 +111,6 @@ struct failover_link {
 
     struct close_group close_group; /* also of rosters that were closed */
 };
-
-static inline bool failover_is_same(const struct elector_address *a,
-                                    const struct elector_address *b)
-{
-    return a->port == b->port && strcmp(a->host, b->host) == 0;
-}
 
 /* --- failover_council.c --- */
 

@@ -49,7 +49,7 @@ struct elector_address failover_endpoint(const struct failover_link *l)
 bool failover_is_endpoint(const struct failover_link *l, const struct elector_address *at)
 {
     const struct elector_address endpoint = failover_endpoint(l);
-    return failover_is_same(at, &endpoint);
+    return elector_same_address(at, &endpoint);
 }
 
 /* --- reached, or not --- */
@@ -73,7 +73,7 @@ const struct elector_address *failover_find_reached(const struct failover_link *
                                                     const struct elector_address *own)
 {
     for (uint32_t i = 0; i < FAILOVER_REACHED; i++)
-        if (own->port != 0 && failover_is_same(&l->reached[i].own, own))
+        if (own->port != 0 && elector_same_address(&l->reached[i].own, own))
             return &l->reached[i].at;
     return NULL;
 }

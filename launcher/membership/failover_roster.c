@@ -22,24 +22,17 @@ enum { CONFIRM_MIN_MS = 10000 };
 static bool note_host(struct failover_link *l)
 {
     struct roster_node_view own;
-    struct elector_host *host = &l->record.host;
-    if (l->roster == NULL || !jobs_view_local(local_roster_jobs(l->roster), &own) ||
-        !own.is_member ||
-        (host->node == own.node_index && failover_is_same(&host->at, &l->council.own)))
-        return false;
-    *host = (struct elector_host){.node = own.node_index, .at = l->council.own};
-    return true;
+    return l->roster != NULL && jobs_view_local(local_roster_jobs(l->roster), &own) &&
+           etcd_record_note_host(&l->record, &own, &l->council.own);
 }
 
 static void on_changed(void *arg, const char *run_id, const struct roster *r,
                        enum roster_state from)
 {
     struct failover_link *l = arg;
-    const enum roster_state to = roster_get_state(r);
     (void)run_id;
     (void)from;
-    bool begins = to == ROSTER_RUNNING && !l->leaves;
-    if ((!begins && to != ROSTER_CLOSED) || !etcd_record_of(r, &l->record))
+    if (!etcd_record_take(r, l->leaves, &l->record))
         return;
     note_host(l);
     l->calls.commit(l);
@@ -49,8 +42,7 @@ static void on_changed(void *arg, const char *run_id, const struct roster *r,
 static void on_heard(void *arg, const struct roster *r)
 {
     struct failover_link *l = arg;
-    if (l->record.n_nodes > 0 && !l->record.is_over && roster_get_state(r) == ROSTER_RUNNING &&
-        roster_generation(r) == l->record.generation && note_host(l))
+    if (etcd_record_is_continued(&l->record, r) && note_host(l))
         l->calls.commit(l);
 }
 
@@ -124,7 +116,7 @@ static void probe_host(struct failover_link *l, const struct elector_record *r)
     const struct elector_address *at = failover_find_reached(l, &r->host.at);
     struct co_error err;
     if (r->host.at.port == 0 || at == NULL || r->gone >= 0 || r->is_over || l->host_probe != NULL ||
-        failover_is_same(&r->host.at, &l->council.own))
+        elector_same_address(&r->host.at, &l->council.own))
         return;
     l->probed_generation = r->generation;
     l->probed_node = r->host.node;
@@ -176,7 +168,7 @@ void failover_follow(struct failover_link *l, const struct elector_address *lead
     char why[FAILOVER_TEXT_BYTES];
     struct co_error err;
     if (l->roster != NULL || l->is_over ||
-        (l->remote != NULL && failover_is_same(&l->leader, leader)))
+        (l->remote != NULL && elector_same_address(&l->leader, leader)))
         return;
     close_group_close_link(&l->close_group, &l->remote);
     if (!l->is_moved)

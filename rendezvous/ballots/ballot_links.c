@@ -58,11 +58,6 @@ struct ballot_links {
     void *on_closed_arg;
 };
 
-static bool is_same(const struct elector_address *a, const struct elector_address *b)
-{
-    return a->port == b->port && strcmp(a->host, b->host) == 0;
-}
-
 static void clear(struct co_buf *b)
 {
     co_buf_consume(b, co_buf_len(b));
@@ -292,7 +287,7 @@ static void on_resolved(void *arg, int code, const char *text,
 static struct out *find_out(struct ballot_links *l, const struct elector_address *at)
 {
     for (struct out *o = l->out; o < l->out + BALLOT_LINKS_MAX_OUT; o++)
-        if (o->links != NULL && is_same(&o->at, at))
+        if (o->links != NULL && elector_same_address(&o->at, at))
             return o;
     return NULL;
 }
@@ -345,7 +340,7 @@ int ballot_links_own_address(const struct ballot_links *l, const struct elector_
                              struct sockaddr_storage *ret)
 {
     for (const struct out *o = l->out; o < l->out + BALLOT_LINKS_MAX_OUT; o++)
-        if (o->links != NULL && o->is_open && is_same(&o->at, to))
+        if (o->links != NULL && o->is_open && elector_same_address(&o->at, to))
             return channel_conn_own_address(o->conn, ret) == 0 ? 0 : -ENOTCONN;
     return -ENOTCONN;
 }

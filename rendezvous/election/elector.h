@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     ELECTOR_HOST_BYTES = 256, /* with the NUL */
@@ -41,6 +42,12 @@ struct elector_address {
     char host[ELECTOR_HOST_BYTES]; /* printable ASCII without blanks */
     uint16_t port;
 };
+
+static inline bool elector_same_address(const struct elector_address *a,
+                                        const struct elector_address *b)
+{
+    return a->port == b->port && strcmp(a->host, b->host) == 0;
+}
 
 /* Which member of the generation is the node of the leader that wrote the record. If no process
  * listens at its address any more, that process has ended, and its ranks with it. */

@@ -3,8 +3,6 @@
  * replaced. */
 #include "council_priv.h"
 
-#include <string.h>
-
 /* --- decisions --- */
 
 static bool is_value_needed(const struct council *c, uint64_t value)
@@ -51,11 +49,6 @@ const struct elector_address *council_find_address(const struct council *c, uint
     return NULL;
 }
 
-static bool is_same(const struct elector_address *a, const struct elector_address *b)
-{
-    return a->port == b->port && strcmp(a->host, b->host) == 0;
-}
-
 static struct ballot_voter *find_page(struct council *c, uint64_t id)
 {
     for (uint32_t i = 0; i < COUNCIL_BOOK; i++)
@@ -79,7 +72,7 @@ static struct ballot_voter *replace_page(struct council *c)
 void council_note_address(struct council *c, uint64_t id, const struct elector_address *at)
 {
     struct ballot_voter *page = id != 0 ? find_page(c, id) : NULL;
-    if (id == 0 || id == c->id || (page != NULL && is_same(&page->at, at)))
+    if (id == 0 || id == c->id || (page != NULL && elector_same_address(&page->at, at)))
         return;
     if (page == NULL)
         page = replace_page(c);
