@@ -1,6 +1,6 @@
 /* cpu_tuning.c - the table of sizes: the default, the reader of DDP_TUNING, and the row of a group.
- * cpu_tuning_parse() cuts a copy of the text into lines, rows and words; begin_row(), set_key() and
- * set_number() check each. */
+ * cpu_tuning_parse() cuts a copy of the text into lines, rows and words; begin_row() and find_key()
+ * check each. */
 #include "cpu_tuning.h"
 
 #include "common/error.h"
@@ -47,94 +47,92 @@ const struct cpu_tuning *cpu_tuning_for(const struct cpu_tunings *t, unsigned n)
 #define MOST_SIZE ((uint64_t)1 << 40)
 enum { MOST_WORD = 63 };
 
-static const struct key {
+struct key {
     const char *name;
-    size_t offset; /* in struct cpu_tuning */
+    size_t offset; /* in struct cpu_tuning, or struct cost_network */
     uint64_t min, max;
     bool may_be_never;
-} keys[] = {
-    {"one_shot", offsetof(struct cpu_tuning, one_shot_bytes), 0, MOST_SIZE, false},
-    {"piece", offsetof(struct cpu_tuning, piece_bytes), CPU_TUNING_LEAST_PIECE,
-     CPU_TUNING_MOST_PIECE, false},
-    {"cma", offsetof(struct cpu_tuning, cma_bytes), 0, MOST_SIZE, true},
-    {"cma_sum", offsetof(struct cpu_tuning, cma_sum_bytes), 0, MOST_SIZE, true},
 };
-enum { N_KEYS = sizeof keys / sizeof *keys };
 
-static const struct number {
-    const char *name;
-    size_t offset; /* in struct cost_network */
-    uint32_t max;
-} numbers[] = {
-    {"latency_ns", offsetof(struct cost_network, latency_ns), COST_LATENCY_NS_MOST},
-    {"message_ns", offsetof(struct cost_network, message_ns), COST_MESSAGE_NS_MOST},
-    {"byte_ps", offsetof(struct cost_network, byte_ps), COST_BYTE_PS_MOST},
-    {"sum_ps", offsetof(struct cost_network, sum_ps), COST_BYTE_PS_MOST},
+enum { N_KEYS = 4 };
+
+struct keys {                  /* of a row */
+    const char *value, *names; /* for messages */
+    struct key key[N_KEYS];
 };
-enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
 
-/* Cut "KEY=VALUE" into its parts. */
-static int cut_word(char *word, const char *of, const char **ret_name, char **ret_value,
-                    struct co_error *err)
+static const struct keys of_ranks = {
+    "SIZE",
+    "one_shot, piece, cma or cma_sum",
+    {{"one_shot", offsetof(struct cpu_tuning, one_shot_bytes), 0, MOST_SIZE, false},
+     {"piece", offsetof(struct cpu_tuning, piece_bytes), CPU_TUNING_LEAST_PIECE,
+      CPU_TUNING_MOST_PIECE, false},
+     {"cma", offsetof(struct cpu_tuning, cma_bytes), 0, MOST_SIZE, true},
+     {"cma_sum", offsetof(struct cpu_tuning, cma_sum_bytes), 0, MOST_SIZE, true}}};
+
+static const struct keys of_network = {
+    "NUMBER",
+    "latency_ns, message_ns, byte_ps or sum_ps",
+    {{"latency_ns", offsetof(struct cost_network, latency_ns), 0, COST_LATENCY_NS_MOST, false},
+     {"message_ns", offsetof(struct cost_network, message_ns), 0, COST_MESSAGE_NS_MOST, false},
+     {"byte_ps", offsetof(struct cost_network, byte_ps), 0, COST_BYTE_PS_MOST, false},
+     {"sum_ps", offsetof(struct cost_network, sum_ps), 0, COST_BYTE_PS_MOST, false}}};
+
+/* Cut "KEY=VALUE" into its parts.
+ *
+ * seen      a bit for each key that the row has given so far
+ * returns   the key; NULL: err has why there is none */
+static const struct key *find_key(const struct keys *keys, char *word, char **ret_value,
+                                  unsigned *seen, struct co_error *err)
 {
-    *ret_name = *ret_value = word;
-    if (strlen(word) > MOST_WORD)
-        return co_fail(err, -EINVAL, "a word exceeds %d characters", MOST_WORD);
-    strsep(ret_value, "=");
-    return *ret_value == NULL ? co_fail(err, -EINVAL, "'%s' is not KEY=%s", *ret_name, of) : 0;
+    *ret_value = word;
+    if (strlen(word) > MOST_WORD) {
+        co_fail(err, -EINVAL, "a word exceeds %d characters", MOST_WORD);
+        return NULL;
+    }
+    const char *name = strsep(ret_value, "=");
+    if (*ret_value == NULL) {
+        co_fail(err, -EINVAL, "'%s' is not KEY=%s", name, keys->value);
+        return NULL;
+    }
+    for (unsigned k = 0; k < N_KEYS; k++) {
+        if (strcmp(name, keys->key[k].name) != 0)
+            continue;
+        if (*seen & 1u << k) {
+            co_fail(err, -EINVAL, "duplicate key %s", name);
+            return NULL;
+        }
+        *seen |= 1u << k;
+        return &keys->key[k];
+    }
+    co_fail(err, -EINVAL, "invalid key '%s': expected %s", name, keys->names);
+    return NULL;
 }
 
-/* seen: a bit for each key that the row has given so far */
-static int note_key(unsigned k, const char *name, unsigned *seen, struct co_error *err)
+static int set_number(struct cost_network *net, char *word, unsigned *seen, struct co_error *err)
 {
-    if (*seen & 1u << k)
-        return co_fail(err, -EINVAL, "duplicate key %s", name);
-    *seen |= 1u << k;
+    char *value;
+    int64_t n;
+    const struct key *key = find_key(&of_network, word, &value, seen, err);
+    if (key == NULL ||
+        co_parse_int(key->name, value, (int64_t)key->min, (int64_t)key->max, &n, err) < 0)
+        return -EINVAL;
+    *(uint32_t *)((char *)net + key->offset) = (uint32_t)n;
     return 0;
 }
 
-/* "KEY=NUMBER" of the network */
-static int set_number(struct cost_network *net, char *word, unsigned *seen, struct co_error *err)
+static int set_size(struct cpu_tuning *t, char *word, unsigned *seen, struct co_error *err)
 {
-    const char *name;
     char *value;
-    int64_t n;
-    if (cut_word(word, "NUMBER", &name, &value, err) != 0)
+    uint64_t bytes = CPU_TUNING_NEVER;
+    const struct key *key = find_key(&of_ranks, word, &value, seen, err);
+    if (key == NULL)
         return -EINVAL;
-    for (unsigned k = 0; k < N_NUMBERS; k++) {
-        if (strcmp(name, numbers[k].name) != 0)
-            continue;
-        if (note_key(k, name, seen, err) != 0 ||
-            co_parse_int(name, value, 0, numbers[k].max, &n, err) < 0)
-            return -EINVAL;
-        *(uint32_t *)((char *)net + numbers[k].offset) = (uint32_t)n;
-        return 0;
-    }
-    return co_fail(err, -EINVAL,
-                   "invalid key '%s': expected latency_ns, message_ns, byte_ps or sum_ps", name);
-}
-
-/* "KEY=SIZE" of a number of ranks */
-static int set_key(struct cpu_tuning *t, char *word, unsigned *seen, struct co_error *err)
-{
-    const char *name;
-    char *value;
-    if (cut_word(word, "SIZE", &name, &value, err) != 0)
+    const bool is_never = key->may_be_never && strcmp(value, "never") == 0;
+    if (!is_never && co_parse_size(key->name, value, key->min, key->max, &bytes, err) < 0)
         return -EINVAL;
-    for (unsigned k = 0; k < N_KEYS; k++) {
-        if (strcmp(name, keys[k].name) != 0)
-            continue;
-        if (note_key(k, name, seen, err) != 0)
-            return -EINVAL;
-        uint64_t bytes = CPU_TUNING_NEVER;
-        if (!(keys[k].may_be_never && strcmp(value, "never") == 0) &&
-            co_parse_size(name, value, keys[k].min, keys[k].max, &bytes, err) < 0)
-            return -EINVAL;
-        *(size_t *)((char *)t + keys[k].offset) = bytes;
-        return 0;
-    }
-    return co_fail(err, -EINVAL, "invalid key '%s': expected one_shot, piece, cma or cma_sum",
-                   name);
+    *(size_t *)((char *)t + key->offset) = bytes;
+    return 0;
 }
 
 /* "ranks N", directly before its colon, and make space for the row. */
@@ -181,7 +179,7 @@ static int read_row(struct cpu_tunings *t, char *text, bool *has_network, struct
     for (char *word; code == 0 && (word = strsep(&rest, BLANKS)) != NULL;)
         if (word[0] != '\0')
             code = is_network ? set_number(&t->network, word, &seen, err)
-                              : set_key(&row->tuning, word, &seen, err);
+                              : set_size(&row->tuning, word, &seen, err);
     return code;
 }
 
