@@ -26,7 +26,7 @@ struct ranks {
     struct rank *list;   /* owned */
 };
 
-/* n_barriers, n_gets   0: there is no such phase */
+/* n_barriers, n_gets   0: the phase is left out */
 void ranks_init(struct ranks *r, unsigned n, unsigned n_barriers, unsigned n_gets);
 
 /* The first request of rank i in this phase, appended to m. */
