@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* A roster has changed its state: a generation that begins is written down, unless the node of the
- * roster leaves, and so is the end of the job.
+/* A roster has changed its state. The end of the job is written down, and a generation that begins,
+ * unless the node of the roster leaves.
  *
  * returns   whether this is one of them, and *ret has it; else *ret is as it was */
 bool etcd_record_take(const struct roster *r, bool leaves, struct elector_record *ret);

@@ -81,7 +81,7 @@ static const struct keys of_network = {
 /* Cut "KEY=VALUE" into its parts.
  *
  * seen      a bit for each key that the row has given so far
- * returns   the key; NULL: err has why there is none */
+ * returns   the key; NULL: err has the reason */
 static const struct key *find_key(const struct keys *keys, char *word, char **ret_value,
                                   unsigned *seen, struct co_error *err)
 {
