@@ -77,6 +77,8 @@ enum ddp_compress { /* what travels */
                     DDP_COMPRESS_BFLOAT16 = 2 /* three significant decimal digits */
 };
 
+#define DDP_OUTER_NO_MOMENTUM (-1.0)
+
 struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     size_t first_bucket_bytes; /* 0: bucket_bytes if that is given, as in torch; else 1 MiB */
     size_t bucket_bytes;       /* 0: 25 MiB */
@@ -118,11 +120,20 @@ struct ddp_model_opts {        /* zeroed: all defaults. The same on all ranks */
     void *stream; /* parameters, gradients and buffers are memory of this rank's GPU (device.h), and
                      this CUDA stream computes: a gradient is ready in its order. A step may be
                      captured in a CUDA graph: see ddp_model_replayed(). NULL: memory of the CPU */
-    bool nccl_memory; /* with a stream: gradients that the library allocates, and what travels of
+    bool nccl_memory;   /* with a stream: gradients that the library allocates, and what travels of
                          them, are memory of ncclMemAlloc() that is registered with the group's
                          communicator: NCCL copies nothing. Blocks are of 2 MiB or more. Where it
                          cannot be the model works without, on all ranks, and ddp_model_stats has
                          the reason */
+    size_t local_steps; /* H: steps that each rank makes alone before all ranks make an outer
+                              step together, below 2^32; see ddp_model_outer_step(). 0: none.
+                              Parameters are float32 or float64, in memory of the CPU. Not with
+                              allow_unused, tell_nonfinite or ddp_join() */
+    bool local_fragments;  /* with local_steps: each step exchanges one of H fragments */
+    double outer_lr;       /* with local_steps: above 0; 0: 0.7, or 0.4 with local_fragments */
+    double outer_momentum; /* with local_steps: Nesterov's, above 0 and below 1; 0: 0.9; or
+                              DDP_OUTER_NO_MOMENTUM: with it and an outer_lr of 1 the ranks take on
+                              the average of their parameters */
 };
 
 /* Check that all ranks describe the same tensors, give every rank rank 0's parameters and buffers,
@@ -252,6 +263,75 @@ int ddp_model_weight(struct ddp_model *m, double weight);
  *           replay steps, DDP_EMISMATCH on all ranks */
 int ddp_join(struct ddp_model *m);
 
+/* --- local steps ------------------------------------------------------------------------------ */
+
+/* With local_steps each rank trains alone for H steps; then all ranks average how far they have
+ * come, and an outer optimizer takes the parameters of the last outer step that way. This is DiLoCo
+ * (A. Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", 2023,
+ * arXiv:2311.08105), for networks between nodes that are too slow for an average per step. The
+ * defaults of outer_lr and outer_momentum are that paper's: SGD with Nesterov momentum, 0.7 and
+ * 0.9. With local_fragments outer_lr is 0.4: examples/chargpt learns better with that.
+ *
+ *     opts.local_steps = 16;
+ *     for each step:
+ *         forward, backward                       ddp_model_ready() may be called, or not
+ *         ddp_model_sync(m)                       returns at once: gradients stay this rank's own
+ *         the program's optimizer
+ *         all that ddp_state_add() registers      for example the number of the step
+ *         ddp_model_outer_step(m, false)          every 16th call communicates
+ *
+ * In the outer step each rank has g = (parameters after the last outer step) - (its own). These are
+ * averaged as gradients are, with compress, hook, weighted, predivide_factor and check_finite; then
+ *
+ *     v = outer_momentum * v + average
+ *     parameters = (those after the last outer step) - outer_lr * (average + outer_momentum * v)
+ *
+ * (torch.optim.SGD with nesterov), the same bits on all ranks. The state of the program's own
+ * optimizer stays with each rank. With local_fragments the buckets are dealt into H fragments
+ * (fewer, if the model has fewer tensors), and each step exchanges one: each parameter every H
+ * steps, and about an H-th of the bytes per step (streaming DiLoCo, arXiv:2501.18512, without its
+ * overlap: the call waits for the exchange).
+ *
+ * A step that counts, for ddp_completed_steps(), samplers and recovery, is one that exchanged
+ * something. When a rank dies, or nodes join or leave, ddp_run() returns all ranks to the last one:
+ * parameters are those of the outer optimizer, memory of ddp_state_add() is what it was when that
+ * call of ddp_model_outer_step() was made (the library keeps a copy), and samplers draw the batches
+ * after it again. So a death costs each rank less than H steps. A new rank gets the outer state,
+ * and registered memory of another rank: its inner optimizer's. State of ddp_state_add_callbacks()
+ * is put back by the program. */
+
+/* Call it after the optimizer, in each step. Does nothing in a model without local_steps. Between
+ * two outer steps it counts this step, and communicates nothing.
+ *
+ * now       make the outer step now, of all parameters: before a checkpoint, and at the end. On all
+ *           ranks or on none
+ * cost      in an outer step the averages of all buckets (with local_fragments, of a fragment's),
+ *           an exchange of the size of a barrier, and three passes over these parameters. Memory of
+ *           twice the parameters, and under ddp_run() a copy of registered memory, which each step
+ *           that counts fills
+ * returns   0. After an outer step gradients are undefined; parameters are the same bits on all
+ *           ranks, with local_fragments those of the fragment
+ *           DDP_EINVAL  the model is NULL; or gradients are marked ready, without ddp_model_sync()
+ *                       after it: the outer step fails on all ranks
+ *           else as ddp_model_sync(). After a failure that leaves the group whole the parameters of
+ *           all ranks are those after the last outer step */
+int ddp_model_outer_step(struct ddp_model *m, bool now);
+
+/* The outer state of tensor i, for a checkpoint: as many elements as the tensor has, of its type,
+ * the same on all ranks. Right after an outer step of all parameters, the tensor's own param has
+ * the same values as ret_param. To load a checkpoint write both, and call ddp_model_outer_loaded().
+ *
+ * ret_param, ret_momentum   lent until the model is destroyed; NULL: not wanted. Without momentum
+ *                           it is zeros
+ * returns                   0; DDP_EINVAL the model is NULL or has no local_steps, or there is no
+ *                           tensor i */
+int ddp_model_outer(struct ddp_model *m, size_t i, void **ret_param, void **ret_momentum);
+
+/* The outer state was loaded: parameters are made those of ddp_model_outer(), and the local steps
+ * begin. Between two steps, on all ranks, with the same state. Not collective.
+ * returns   0; DDP_EINVAL the model is NULL or has no local_steps, or gradients are marked ready */
+int ddp_model_outer_loaded(struct ddp_model *m);
+
 /* --- after a step ----------------------------------------------------------------------------- */
 
 /* Scale all gradients so that their norm, as of one vector, is at most max_norm: times
@@ -298,6 +378,8 @@ struct ddp_model_stats {
     bool is_registered;       /* with nccl_memory: NCCL knows all memory of the buckets */
     const char *unregistered; /* with nccl_memory, why it does not, for people: lent until the model
                                  is destroyed. NULL: it does, or was not asked to */
+    uint64_t wire_bytes; /* of all buckets that this rank has given to averages with other ranks, in
+                            the type that travels. An algorithm sends about twice as many */
 };
 /* As of the last step. Not collective. */
 void ddp_model_get_stats(const struct ddp_model *m, struct ddp_model_stats *ret);

@@ -27,6 +27,15 @@ const char *optimizer_array_name(enum ddp_optimizer kind, unsigned i)
 #define NAME(x) x##_f64
 #include "optimizer_kernel.inc"
 
+void optimizer_difference(void *to, const void *from, const void *at, enum ddp_dtype dtype,
+                          size_t count)
+{
+    if (dtype == DDP_FLOAT64)
+        difference_f64(to, from, at, count);
+    else
+        difference_f32(to, from, at, count);
+}
+
 void optimizer_apply(const struct optimizer_step *s, enum ddp_dtype dtype,
                      const struct optimizer_stretch *on)
 {

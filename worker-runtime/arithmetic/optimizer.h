@@ -15,6 +15,7 @@ enum { OPTIMIZER_MOST_ARRAYS = 2 };
 struct optimizer_step {
     enum ddp_optimizer kind;
     double lr, momentum, decay, beta1, beta2, eps;
+    bool is_nesterov;   /* SGD with momentum that looks ahead, as torch.optim.SGD(nesterov=True) */
     uint64_t number;    /* number of this step, from 1 */
     double grad_factor; /* gradients times this come in */
 };
@@ -35,5 +36,9 @@ struct optimizer_stretch { /* all of one type, float or double; `count` elements
 
 void optimizer_apply(const struct optimizer_step *s, enum ddp_dtype dtype,
                      const struct optimizer_stretch *on);
+
+/* How far parameters have come: to = from - at, `count` elements of float or double each. */
+void optimizer_difference(void *to, const void *from, const void *at, enum ddp_dtype dtype,
+                          size_t count);
 
 #endif

@@ -38,6 +38,7 @@ void recovery_fini(struct recovery *r)
             kept->release(kept->left);
         free(kept);
     }
+    free(r->copies.memory);
     peer_maps_fini(&r->again.peers);
     free(r->sampler);
     recovery_init(r);

@@ -44,6 +44,13 @@ struct recovery_model {
     void (*release)(void *left);
 };
 
+struct
+    recovery_copies { /* of registered memory, for models whose steps change it between exchanges */
+    uint8_t *memory;  /* owned; piece after piece; NULL: no model asked for copies */
+    uint64_t digest;  /* of the names and sizes of the pieces */
+    bool are_made;    /* they are as after the last completed step */
+};
+
 struct recovery {
     struct node_again again;
     bool is_inside;  /* this process has entered the job */
@@ -60,6 +67,7 @@ struct recovery {
     /* of all: */
     struct recovery_shards *shards;   /* owned; a list in the order in which they are made */
     struct recovery_model *models;    /* the same */
+    struct recovery_copies copies;    /* state.c */
     struct recovery_sampler *sampler; /* owned; by the order in which samplers are made */
     size_t cap;
 };
@@ -98,6 +106,16 @@ int recovery_find_giver(struct ddp_group *g, int *ret_rank);
  *           another rank; DDP_ENOMEM, or what a callback of this rank returned; else as
  *           ddp_broadcast() */
 int recovery_take_memory(struct ddp_group *g, int giver);
+
+/* state.c: where a step that all ranks complete together spans several that a rank makes alone
+ * (ddp_model_opts.local_steps), registered memory changes in between. Space for a copy, which
+ * recovery_take_memory() of the next generation restores. Not collective; nothing where no
+ * generation can follow.
+ *
+ * returns   0, -ENOMEM */
+int recovery_copies_reserve(struct ddp_group *g);
+/* The memory is as after a completed step. Nothing without a reserve, or if g is not the world. */
+void recovery_copies_save(struct ddp_group *g);
 
 /* A step of training is complete: count it, where it was one of the world, and report it to ddprun.
  *

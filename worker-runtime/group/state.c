@@ -9,6 +9,7 @@
 
 #include <ddp/collective.h>
 #include <ddp/elastic.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,54 @@ static uint64_t digest_of(const struct recovery *r)
     }
     return hash;
 }
+
+/* --- copies ----------------------------------------------------------------------------------- */
+
+int recovery_copies_reserve(struct ddp_group *g)
+{
+    struct recovery *r = g->world->recovery;
+    size_t bytes = 0;
+    if (r == NULL || !r->again.may_follow)
+        return 0;
+    const uint64_t digest = digest_of(r);
+    if (r->copies.memory != NULL && r->copies.digest == digest)
+        return 0;
+    for (const struct recovery_memory *m = r->memory; m != NULL; m = m->next)
+        bytes += m->bytes;
+    free(r->copies.memory);
+    r->copies = (struct recovery_copies){.memory = malloc(bytes + 1), .digest = digest};
+    return r->copies.memory != NULL ? 0 : -ENOMEM;
+}
+
+static void copy_memory(const struct recovery *r, bool to_the_program)
+{
+    uint8_t *at = r->copies.memory;
+    for (const struct recovery_memory *m = r->memory; m != NULL; m = m->next) {
+        if (m->bytes > 0)
+            memcpy(to_the_program ? m->data : at, to_the_program ? at : m->data, m->bytes);
+        at += m->bytes;
+    }
+}
+
+void recovery_copies_save(struct ddp_group *g)
+{
+    struct recovery *r = g->world->recovery;
+    if (r == NULL || r->copies.memory == NULL || !group_is_world(g))
+        return;
+    copy_memory(r, false);
+    r->copies.are_made = true;
+}
+
+/* For a rank that has the state that counts, or if no step has counted yet. */
+static void restore_copies(struct ddp_group *g)
+{
+    const struct recovery *r = g->world->recovery;
+    if (r != NULL && r->copies.are_made && r->copies.digest == digest_of(r) &&
+        (!recovery_is_due(g) || recovery_has_state(r)))
+        copy_memory(r, true);
+}
+
+/* --- comparing and sending -------------------------------------------------------------------- */
 
 static int compare_memory(struct ddp_group *g)
 {
@@ -178,10 +227,13 @@ int recovery_take_memory(struct ddp_group *g, int giver)
     const struct recovery *r = g->world->recovery;
     if (g->world->has_memory)
         return 0;
+    restore_copies(g);
     int rc = r != NULL && r->again.may_follow ? compare_memory(g) : 0;
     const bool comes = recovery_is_due(g) && recovery_sends(g);
     for (struct recovery_memory *m = comes ? r->memory : NULL; rc == 0 && m != NULL; m = m->next)
         rc = take_one(g, m, giver);
+    if (rc == 0 && comes)
+        restore_copies(g); /* the giver's came to all ranks: those with copies keep their own */
     g->world->has_memory = rc == 0;
     return rc;
 }

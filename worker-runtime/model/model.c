@@ -46,8 +46,31 @@ static int check_tensor(const struct ddp_tensor *t, size_t i, const char *what)
     return 0;
 }
 
+static int check_local(const struct ddp_model_opts *o)
+{
+    if (o->local_steps > UINT32_MAX)
+        return rt_fail(DDP_EINVAL, "invalid value %zu for local_steps: expected at most %lu",
+                       o->local_steps, (unsigned long)UINT32_MAX);
+    if (!(o->outer_lr > 0) || !isfinite(o->outer_lr))
+        return rt_fail(DDP_EINVAL, "invalid value %g for outer_lr: expected a number above 0",
+                       o->outer_lr);
+    if (o->outer_momentum != DDP_OUTER_NO_MOMENTUM &&
+        !(o->outer_momentum > 0 && o->outer_momentum < 1))
+        return rt_fail(DDP_EINVAL,
+                       "invalid value %g for outer_momentum: expected a number above 0 and below "
+                       "1, or DDP_OUTER_NO_MOMENTUM",
+                       o->outer_momentum);
+    if (o->allow_unused || o->tell_nonfinite || o->stream != NULL)
+        return rt_fail(DDP_EINVAL, "local_steps cannot be used together with %s",
+                       o->allow_unused     ? "allow_unused"
+                       : o->tell_nonfinite ? "tell_nonfinite"
+                                           : "a stream");
+    return 0;
+}
+
 static int check_opts(const struct ddp_model_opts *o)
 {
+    int rc;
     if (!(o->predivide_factor >= 0) || !isfinite(o->predivide_factor))
         return rt_fail(DDP_EINVAL, "invalid value %g for predivide_factor: expected 0 or more",
                        o->predivide_factor);
@@ -64,6 +87,8 @@ static int check_opts(const struct ddp_model_opts *o)
         return rt_fail(DDP_EINVAL,
                        "hook cannot be used together with compress, always_fp32, weighted or "
                        "predivide_factor, because a hook averages the gradients itself");
+    if (o->local_steps > 0 && (rc = check_local(o)) != 0)
+        return rc;
     if (o->nccl_memory && o->stream == NULL)
         return rt_fail(DDP_EINVAL, "nccl_memory requires a stream");
     if (o->keep_buffers && o->stream != NULL)
@@ -72,7 +97,20 @@ static int check_opts(const struct ddp_model_opts *o)
         return rt_fail(DDP_EINVAL, "buffers is NULL, but n_buffers is %zu", o->n_buffers);
     if (o->constants == NULL && o->n_constants > 0)
         return rt_fail(DDP_EINVAL, "constants is NULL, but n_constants is %zu", o->n_constants);
+    if (o->local_steps == 0 && (o->local_fragments || o->outer_lr != 0 || o->outer_momentum != 0))
+        return rt_fail(DDP_EINVAL,
+                       "local_fragments, outer_lr and outer_momentum require local_steps");
     return 0;
+}
+
+/* The difference of two 16-bit parameters has too few digits to be added up. */
+static int check_local_type(const struct ddp_tensor *t, size_t i)
+{
+    if (t->dtype == DDP_FLOAT32 || t->dtype == DDP_FLOAT64)
+        return 0;
+    return rt_fail(DDP_EINVAL,
+                   "tensor %zu '%s' has 16-bit elements: local_steps requires float32 or float64",
+                   i, t->name);
 }
 
 static int check_all(const struct ddp_tensor *tensors, size_t n, const struct ddp_model_opts *o)
@@ -81,7 +119,8 @@ static int check_all(const struct ddp_tensor *tensors, size_t n, const struct dd
         return rt_fail(DDP_EINVAL, "a model needs at least one tensor");
     int rc = check_opts(o);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = check_tensor(&tensors[i], i, "tensor");
+        if ((rc = check_tensor(&tensors[i], i, "tensor")) == 0 && o->local_steps > 0)
+            rc = check_local_type(&tensors[i], i);
     for (size_t i = 0; rc == 0 && i < o->n_buffers; i++)
         rc = check_tensor(&o->buffers[i], i, "buffer");
     for (size_t i = 0; rc == 0 && i < o->n_constants; i++)
@@ -96,6 +135,13 @@ static struct ddp_model_opts with_defaults(const struct ddp_model_opts *opts)
         o.first_bucket_bytes = o.bucket_bytes > 0 ? o.bucket_bytes : BUCKET_FIRST_DEFAULT;
     if (o.bucket_bytes == 0)
         o.bucket_bytes = BUCKET_BYTES_DEFAULT;
+    if (o.local_steps == 0)
+        return o;
+    o.keep_order = true; /* no backward pass is waited for */
+    if (o.outer_lr == 0)
+        o.outer_lr = o.local_fragments ? 0.4 : 0.7;
+    if (o.outer_momentum == 0)
+        o.outer_momentum = 0.9;
     return o;
 }
 
@@ -140,6 +186,8 @@ static int prepare_model(struct ddp_model *m)
     if (rc == 0)
         rc = model_kept_take(m);
     if (rc == 0)
+        rc = model_local_prepare(m);
+    if (rc == 0)
         rc = model_homes_create(m);
     if (rc == 0)
         rc = model_buckets_plan(m, NULL, &m->set);
@@ -158,6 +206,8 @@ static int take_state(struct ddp_model *m)
     int rc = recovery_find_giver(m->g, &giver);
     if (rc == 0)
         rc = recovery_take_memory(m->g, giver);
+    if (rc == 0)
+        model_local_restore(m);
     if (rc == 0 && recovery_sends(m->g))
         rc = model_broadcast(m->g, m->tensors, m->n_tensors, giver, m->opts.stream);
     if (rc == 0 && recovery_sends(m->g))
@@ -168,6 +218,8 @@ static int take_state(struct ddp_model *m)
         rc = model_kept_equalize(m, giver);
     if (rc == 0)
         model_kept_save(m, is_due);
+    if (rc == 0)
+        rc = model_local_take(m, giver);
     for (size_t i = 0; rc == 0 && (is_due || m->are_homes_old) && i < m->n_tensors; i++)
         if (m->tensors[i].grad != NULL || m->are_homes_old) /* else it is new, and zeroed */
             rc = model_clear(m, m->grad[i], model_bytes_of(m, i));
@@ -240,6 +292,7 @@ void ddp_model_destroy(struct ddp_model *m)
     free(m->sizes);
     free(m->order);
     free(m->order_words);
+    free(m->outer_at);
     free(m->used);
     free(m->used_in_graph);
     free(m);

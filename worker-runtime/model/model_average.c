@@ -191,6 +191,8 @@ static int launch_bucket(struct ddp_model *m, size_t k)
         return fail_bucket(m, k, rc);
     for (size_t i = 0; i < b->n_pieces; i++)
         b->piece[i].found_inf = 1; /* not known better */
+    if (m->g->world_size > 1)
+        m->stats.wire_bytes += b->count * ddp_dtype_size(b->wire_dtype);
     if (m->opts.hook != NULL)
         return run_hook(m, k);
     if (model_is_on_device(m))
@@ -253,8 +255,7 @@ static bool is_back(const struct model_bucket *b)
 
 static bool has_complete(const struct ddp_model *m)
 {
-    return m->n_launched < m->set.plan.n_buckets &&
-           bucket_ready_is_complete(&m->set.ready, m->n_launched);
+    return m->n_launched < m->n_end && bucket_ready_is_complete(&m->set.ready, m->n_launched);
 }
 
 static int launch_complete(struct ddp_model *m)

@@ -178,14 +178,29 @@ static int make_pieces(const struct ddp_model *m, struct bucket_set *set)
     return 0;
 }
 
-int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_set *set)
+/* A model in fragments has at most as many buckets as it has local steps. */
+static struct bucket_limits limits_of(const struct ddp_model *m)
 {
-    struct co_error err = {0};
-    const struct bucket_limits limits = {
+    struct bucket_limits limits = {
         .first_bytes = m->opts.first_bucket_bytes,
         .bytes = m->opts.bucket_bytes,
         .elements = m->opts.message_size,
     };
+    size_t all = 0;
+    if (!m->opts.local_fragments)
+        return limits;
+    for (size_t i = 0; i < m->n_tensors; i++)
+        all += model_bytes_of(m, i);
+    const size_t most = all > 0 ? (all - 1) / m->opts.local_steps + 1 : 1;
+    limits.first_bytes = limits.first_bytes < most ? limits.first_bytes : most;
+    limits.bytes = limits.bytes < most ? limits.bytes : most;
+    return limits;
+}
+
+int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_set *set)
+{
+    struct co_error err = {0};
+    const struct bucket_limits limits = limits_of(m);
     *set = (struct bucket_set){0};
     int code = bucket_plan_init(m->sizes, m->n_tensors, order, &limits, &set->plan, &err);
     if (code != 0)

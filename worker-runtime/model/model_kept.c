@@ -19,6 +19,7 @@ static void release_kept(void *left)
         return;
     model_homes_destroy(k->homes, NULL);
     free(k->buffers);
+    free(k->outer);
     free(k);
 }
 

@@ -5,6 +5,7 @@
  *   model_buckets.c   where the buckets of a plan lie in memory; another plan after the first step
  *   model_average.c   from a complete bucket to its average
  *   model_kept.c      what outlives the generation: gradients, and buffers after the last step
+ *   model_local.c     steps of each rank alone, and the outer step of all
  *   model_graph.c     whether a step goes into a CUDA graph
  *   model_commit.c    failures, and the exchange at the end of a step
  *   model_agree.c     do all ranks describe the same network?
@@ -77,6 +78,10 @@ struct model_kept {            /* model_kept.c */
     size_t buffers_bytes;
     bool has_saved;    /* a copy is in `buffers`, */
     bool is_of_a_step; /* made after a step that counted: not only of how they began */
+    uint8_t *outer; /* owned; model_local.c: all parameters, then all momenta, after the last outer
+                          step; NULL: without local steps */
+    size_t outer_bytes;
+    bool has_outer; /* `outer` was filled */
 };
 
 enum model_step {                      /* the one at hand, of a model with a stream */
@@ -107,6 +112,7 @@ struct ddp_model {
     /* of the step */
     size_t n_launched; /* buckets before this one are on their way, or averaged */
     size_t n_averaged; /* buckets before this one are averaged */
+    size_t n_end;      /* this one and those after it are not part of the step */
     enum model_step step;
     bool has_begun;       /* what comes before the first bucket of a step is done */
     bool is_joined;       /* this rank takes part with zeros */
@@ -138,6 +144,10 @@ struct ddp_model {
     uint8_t *used;          /* owned; per gradient, in the last step; NULL: all are */
     uint8_t *used_in_graph; /* owned; the same, for this rank in the step that was captured last */
     int checkpoint_fd;      /* by which ddprun asks for a checkpoint; -1: it does not */
+    size_t *outer_at;       /* owned; n_tensors + 1: where a tensor lies in kept->outer; NULL:
+                               without local steps */
+    size_t n_inner;         /* steps that this rank has made since the last outer step, or with
+                               fragments since all were exchanged */
     uint64_t n_steps;       /* that ended, well or not: part of what ranks agree on */
     int last_active_rank;   /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;
@@ -157,6 +167,17 @@ static inline size_t model_bytes_of(const struct ddp_model *m, size_t i)
 
 /* Nothing is ready, nothing is on its way. */
 void model_begin_step(struct ddp_model *m);
+/* Gradient i is final: copy it to its bucket, and count down. */
+void model_take_gradient(struct ddp_model *m, size_t i);
+/* All gradients were marked ready, or none. returns 0; DDP_EINVAL, which was kept */
+int model_check_ready(struct ddp_model *m);
+/* The exchange, and what follows from it.
+ *
+ * rc        of the averages
+ * n_said    see model_reorder()
+ * returns   0 the step counts; else a public status */
+int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
+                   bool *ret_any_active);
 
 /* --- model_buckets.c -------------------------------------------------------------------------- */
 
@@ -215,6 +236,20 @@ int model_kept_equalize(struct ddp_model *m, int root);
 void model_kept_save(struct ddp_model *m, bool is_of_a_step);
 void model_kept_restore(struct ddp_model *m);
 
+/* --- model_local.c ---------------------------------------------------------------------------- */
+
+static inline bool model_is_local(const struct ddp_model *m)
+{
+    return m->opts.local_steps > 0;
+}
+
+/* Memory for the outer state, or that of the generation before. Not collective; nothing without
+ * local steps, as of the next two. returns a public status */
+int model_local_prepare(struct ddp_model *m);
+/* Before parameters are sent: those of the last outer step, of a rank whose state counts. */
+void model_local_restore(struct ddp_model *m);
+/* After it: the outer state is that of all ranks. Collective. returns as ddp_broadcast() */
+int model_local_take(struct ddp_model *m, int giver);
 /* --- model_average.c -------------------------------------------------------------------------- */
 
 /* Send buckets that are complete on their way, in order, and finish those that are there, as far as

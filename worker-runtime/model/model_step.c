@@ -16,6 +16,7 @@ void model_begin_step(struct ddp_model *m)
 {
     bucket_ready_begin(&m->set.ready);
     m->n_launched = m->n_averaged = 0;
+    m->n_end = m->set.plan.n_buckets;
     m->has_begun = false;
     m->step = MODEL_STEP_NONE;
     m->own_bad = m->bad = MODEL_NONE;
@@ -24,7 +25,7 @@ void model_begin_step(struct ddp_model *m)
 
 /* --- ready ------------------------------------------------------------------------------------ */
 
-static void take_gradient(struct ddp_model *m, size_t i)
+void model_take_gradient(struct ddp_model *m, size_t i)
 {
     const struct ddp_tensor *t = &m->tensors[i];
     if (m->opts.check_finite && !model_is_on_device(m) && /* there a kernel looks */
@@ -55,7 +56,11 @@ int ddp_model_ready(struct ddp_model *m, size_t i)
                             i, m->tensors[i].name);
     if (m->trace != NULL && m->backward_ns == 0)
         m->backward_ns = co_now_ns();
-    take_gradient(m, i);
+    if (model_is_local(m)) {
+        bucket_ready_say(&m->set.ready, i);
+        return 0;
+    }
+    model_take_gradient(m, i);
     return model_average_some(m);
 }
 
@@ -83,10 +88,12 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
 enum { NAMES_TOLD = 8 };
 
 /* "3 of 161 gradients were never reported ...: 'conv1.weight', ..." */
-static void fail_never_ready(struct ddp_model *m)
+int model_check_ready(struct ddp_model *m)
 {
     char names[CO_ERROR_TEXT_BYTES / 2];
     size_t n_told = 0, at = 0;
+    if (m->set.ready.n_said == 0 || m->set.ready.n_said == m->n_tensors)
+        return 0;
     names[0] = '\0';
     for (size_t i = 0; i < m->n_tensors && n_told < NAMES_TOLD && at < sizeof(names); i++) {
         if (bucket_ready_is_said(&m->set.ready, i))
@@ -95,10 +102,11 @@ static void fail_never_ready(struct ddp_model *m)
                                n_told++ > 0 ? ", " : "", i, m->tensors[i].name);
     }
     const size_t n = m->n_tensors - m->set.ready.n_said;
-    model_misuse(m,
-                 "ddp_model_sync: %zu of %zu gradients were not marked ready in this step: %s%s; "
-                 "call ddp_model_ready() for each, or set ddp_model_opts.allow_unused",
-                 n, m->n_tensors, names, n > n_told ? ", ..." : "");
+    return model_misuse(
+        m,
+        "ddp_model_sync: %zu of %zu gradients were not marked ready in this step: %s%s; "
+        "call ddp_model_ready() for each, or set ddp_model_opts.allow_unused",
+        n, m->n_tensors, names, n > n_told ? ", ..." : "");
 }
 
 /* What was not reported: all of them, an error, or unused. */
@@ -114,11 +122,11 @@ static void take_the_rest(struct ddp_model *m)
             }
         return;
     }
-    if (r->n_said > 0 && r->n_said < m->n_tensors && m->failure == 0)
-        fail_never_ready(m);
+    if (m->failure == 0)
+        model_check_ready(m);
     for (size_t i = m->n_tensors; i-- > 0;)
         if (!bucket_ready_is_said(r, i))
-            take_gradient(m, i);
+            model_take_gradient(m, i);
 }
 
 static void note_used(const struct ddp_model *m, uint8_t *used)
@@ -144,8 +152,8 @@ static void complete_step(struct ddp_model *m, uint64_t began_ns, size_t n_said,
         model_keep_failure(m, rc, true);
 }
 
-static int end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
-                    bool *ret_any_active)
+int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said,
+                   bool *ret_any_active)
 {
     if (rc == 0 && m->used != NULL) { /* which gradients any rank has used */
         rc = ddp_all_reduce(m->g, m->used, m->used, m->n_tensors, DDP_UINT8, DDP_MAX, NULL);
@@ -179,7 +187,7 @@ static int finish_step(struct ddp_model *m, bool *ret_any_active)
     note_used(m, m->used);
     take_the_rest(m);
     m->n_steps++;
-    return end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
+    return model_end_step(m, model_average_all(m), began_ns, n_said, ret_any_active);
 }
 
 /* A capture in which a stream was left unjoined cannot be ended without an error: it is joined,
@@ -202,6 +210,23 @@ static int finish_captured(struct ddp_model *m)
     return rc;
 }
 
+/* With local steps: the gradients stay this rank's own. */
+static int finish_alone(struct ddp_model *m)
+{
+    struct co_error err = {0};
+    int rc = rt_return(group_check_alone(m->g, &err), &err);
+    if (rc != 0)
+        return model_keep_failure(m, rt_fail(rc, "ddp_model_sync: %s", err.text), true);
+    if (m->backward_ns != 0)
+        trace_span(m->trace, "backward", m->backward_ns);
+    rc = m->failure != 0 ? model_tell_failure(m) : model_check_ready(m);
+    bucket_ready_begin(&m->set.ready);
+    m->backward_ns = 0;
+    if (m->checkpoint_fd >= 0) /* the answer of the last exchange: no rank asks in between */
+        m->g->world->knows_pending = true;
+    return rc;
+}
+
 int ddp_model_sync(struct ddp_model *m)
 {
     bool any_active;
@@ -214,6 +239,8 @@ int ddp_model_sync(struct ddp_model *m)
         return model_tell_failure(m);
     if (m->accumulates)
         return 0;
+    if (model_is_local(m))
+        return finish_alone(m);
     rc = model_graph_look(m);
     if (model_is_on_device(m) && m->step != MODEL_STEP_PLAIN)
         return finish_captured(m);
@@ -261,7 +288,7 @@ int ddp_model_replayed(struct ddp_model *m)
     if (m->used != NULL)
         memcpy(m->used, m->used_in_graph, m->n_tensors * sizeof(*m->used));
     m->n_steps++;
-    return end_step(m, model_graph_wait(m), began_ns, 0, &any_active);
+    return model_end_step(m, model_graph_wait(m), began_ns, 0, &any_active);
 }
 
 /* --- steps of a rank that has no more batches: zeros, until no rank has one
@@ -302,6 +329,9 @@ int ddp_join(struct ddp_model *m)
         return rc;
     if (m->broken)
         return model_tell_failure(m);
+    if (model_is_local(m))
+        return rt_fail(DDP_EINVAL, "ddp_join: the model has local_steps: give all ranks the same "
+                                   "number of batches");
     rc = model_graph_check_outside(m, "ddp_join");
     if (rc != 0)
         return rc;

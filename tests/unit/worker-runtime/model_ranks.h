@@ -7,6 +7,7 @@
 #include "worker-runtime/arithmetic/convert.h"
 #include "worker-runtime/core/group.h"
 #include "worker-runtime/core/process.h"
+#include "worker-runtime/group/recovery.h"
 
 #include <math.h>
 #include <sched.h>
@@ -132,6 +133,34 @@ static inline struct ddp_model_stats small_stats(const struct small *s)
     struct ddp_model_stats stats;
     ddp_model_get_stats(s->m, &stats);
     return stats;
+}
+
+/* --- generations ------------------------------------------------------------------------------ */
+
+/* They are made over one group: struct recovery, which is ddp_run()'s, is filled in by hand. A rank
+ * that `joins` is a new one, without state. */
+static inline void generation_begin(struct ddp_group *g, struct recovery *r, uint64_t n_steps,
+                                    bool joins)
+{
+    if (g->world->recovery == NULL)
+        recovery_init(r);
+    if (joins)
+        r->n_done = 0;
+    g->world->recovery = r;
+    g->world->has_memory = false;
+    r->again.may_follow = true;
+    r->most_done = n_steps;
+    r->all_have = false;
+    r->next_model = &r->models;
+    r->memory = NULL;
+    r->memory_end = &r->memory;
+}
+
+static inline void generation_end(struct ddp_group *g, struct recovery *r)
+{
+    group_destroy_children(g);
+    g->world->recovery = NULL;
+    recovery_fini(r);
 }
 
 /* --- three ranks of which one is killed: do the others agree on the last step that counts? ---- */

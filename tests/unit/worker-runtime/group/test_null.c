@@ -246,6 +246,11 @@ static void visit_rows(struct visit *v)
     RETURNS(ddp_model_get_stats, NULL, NULL);
     RETURNS(ddp_model_get_stats, model(), NULL);
     GIVES(ddp_model_is_used, false, NULL, 0);
+    FAILS(ddp_model_outer, NULL, 0, NULL, NULL);
+    FAILS(ddp_model_outer, model(), 0, NULL, NULL);
+    FAILS(ddp_model_outer_loaded, NULL);
+    FAILS(ddp_model_outer_loaded, model());
+    FAILS(ddp_model_outer_step, NULL, false);
     FAILS(ddp_model_ready, NULL, 0);
     FAILS(ddp_model_ready_range, NULL, 0, 1);
     FAILS(ddp_model_ready_range, model(), 1, SIZE_MAX);

@@ -2,36 +2,11 @@
  * that callbacks give. The generations are made here, over one group: struct recovery, which is
  * ddp_run()'s, is filled in by hand. */
 #include "tests/unit/worker-runtime/model_ranks.h"
-#include "worker-runtime/group/recovery.h"
 
 #include <pthread.h>
 #include <signal.h>
 
 enum { COUNT = 100, N = 4 };
-
-/* Generations begin with begin(); a rank that `joins` is a new one, without state. */
-static void begin(struct ddp_group *g, struct recovery *r, uint64_t n_steps, bool joins)
-{
-    if (g->world->recovery == NULL)
-        recovery_init(r);
-    if (joins)
-        r->n_done = 0;
-    g->world->recovery = r;
-    g->world->has_memory = false;
-    r->again.may_follow = true;
-    r->most_done = n_steps;
-    r->all_have = false;
-    r->next_model = &r->models;
-    r->memory = NULL;
-    r->memory_end = &r->memory;
-}
-
-static void end(struct ddp_group *g, struct recovery *r)
-{
-    group_destroy_children(g);
-    g->world->recovery = NULL;
-    recovery_fini(r);
-}
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
@@ -43,7 +18,7 @@ static void make_the_model_again(struct ddp_group *g, void *arg)
     void *first[N];
     small_init(&s, N, COUNT + 1, DDP_FLOAT32);
     for (uint64_t generation = 0; generation < 3; generation++) {
-        begin(g, &r, generation, false);
+        generation_begin(g, &r, generation, false);
         small_create(&s, g, NULL);
         rank_expect(small_stats(&s).n_in_place == small_stats(&s).n_buckets);
         for (size_t i = 0; i < N; i++) {
@@ -64,7 +39,7 @@ static void make_the_model_again(struct ddp_group *g, void *arg)
     }
     s.m = NULL;
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
 }
 
 START_TEST(the_next_generation_has_its_gradients_at_the_same_addresses)
@@ -80,11 +55,11 @@ static void make_another_model(struct ddp_group *g, void *arg)
     (void)arg;
     small_init(&s, N, COUNT, DDP_FLOAT32);
     small_init(&other, N, COUNT + 1, DDP_FLOAT32);
-    begin(g, &r, 0, false);
+    generation_begin(g, &r, 0, false);
     small_create(&s, g, NULL);
     ddp_model_destroy(s.m);
     s.m = NULL;
-    begin(g, &r, 0, false);
+    generation_begin(g, &r, 0, false);
     small_create(&other, g, NULL);
     for (size_t i = 0; i < N; i++)
         for (size_t k = 0; k < N; k++)
@@ -94,7 +69,7 @@ static void make_another_model(struct ddp_group *g, void *arg)
     small_expect_sums(&other, 2, 0, 0.5, 0);
     small_fini(&other);
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
 }
 
 START_TEST(another_model_gets_other_gradients)
@@ -114,7 +89,7 @@ static void train_with_a_statistic(struct ddp_group *g, void *arg)
     struct small s;
     (void)arg;
     small_init(&s, N, COUNT, DDP_FLOAT32);
-    begin(g, &r, 0, false);
+    generation_begin(g, &r, 0, false);
     small_create(&s, g, &opts);
     mean = (float)ddp_rank(g) + 1; /* a forward pass */
     rank_expect(ddp_model_sync(s.m) == 0);
@@ -126,11 +101,11 @@ static void train_with_a_statistic(struct ddp_group *g, void *arg)
     rank_expect(mean == 1);
     mean = 60; /* a third, in which the generation ends: rank 0 is new in the next one */
     ddp_model_destroy(s.m);
-    begin(g, &r, 1, ddp_rank(g) == 0);
+    generation_begin(g, &r, 1, ddp_rank(g) == 0);
     small_create(&s, g, &opts);
     rank_expect(mean == 1);
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
 }
 
 START_TEST(a_step_that_does_not_count_leaves_kept_buffers_as_they_were)
@@ -154,7 +129,7 @@ static void begin_again_before_a_step(struct ddp_group *g, void *arg)
     struct small s;
     (void)arg;
     small_init(&s, N, COUNT, DDP_FLOAT32);
-    begin(g, &r, 0, false);
+    generation_begin(g, &r, 0, false);
     small_create(&s, g, &opts);
     rank_expect(fixed[0] == 0 && fixed[2] == 5); /* rank 0's */
     mean = 8;                                    /* of a checkpoint; a step that fails leaves it */
@@ -165,11 +140,11 @@ static void begin_again_before_a_step(struct ddp_group *g, void *arg)
     mean = 9; /* of a forward pass in which the generation ends */
     fixed[0] = 2;
     ddp_model_destroy(s.m);
-    begin(g, &r, 0, false);
+    generation_begin(g, &r, 0, false);
     small_create(&s, g, &opts);
     rank_expect(mean == 7 && fixed[0] == 2);
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
 }
 
 START_TEST(a_generation_without_a_step_leaves_kept_buffers_as_they_began)
@@ -198,7 +173,7 @@ static void die_in_the_midst(struct ddp_group *g, void *arg)
     (void)arg;
     rank_expect(memory != MAP_FAILED);
     small_init(&s, N, COUNT, DDP_FLOAT32);
-    begin(g, &r, 0, false);
+    generation_begin(g, &r, 0, false);
     small_create(&s, g, &opts);
     for (size_t k = 0; k < count; k++)
         memory[k] = (float)ddp_rank(g) + 1;
@@ -213,7 +188,7 @@ static void die_in_the_midst(struct ddp_group *g, void *arg)
     for (size_t k = 0; k < count; k++)
         rank_expect(memory[k] == (float)ddp_rank(g) + 1);
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
     munmap(memory, BYTES);
 }
 
@@ -293,7 +268,7 @@ static void give_to_rank_2(struct ddp_group *g, void *arg)
     struct small s;
     if (!is_new)
         memset(p.data, 'a', x->bytes);
-    begin(g, &r, 3, false);
+    generation_begin(g, &r, 3, false);
     r.n_done = ddp_rank(g) == 1 ? 3 : ddp_rank(g) == 0 ? 2 : 0; /* rank 1 gives, the others take */
     rank_expect(ddp_state_add_callbacks(g, "momentum", save_momentum, load_momentum, &p) == 0);
     small_init(&s, N, COUNT, DDP_FLOAT32);
@@ -317,7 +292,7 @@ static void give_to_rank_2(struct ddp_group *g, void *arg)
         rank_expect_text("'late' was added too late");
     }
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
 }
 
 START_TEST(callbacks_give_the_state_to_the_ranks_that_lack_it)
@@ -332,7 +307,7 @@ static void register_other_kinds(struct ddp_group *g, void *arg)
     struct recovery r;
     struct small s;
     (void)arg;
-    begin(g, &r, 1, false);
+    generation_begin(g, &r, 1, false);
     r.n_done = ddp_rank(g);
     rank_expect((ddp_rank(g) == 0
                      ? ddp_state_add(g, "a", p.data, 1)
@@ -341,7 +316,7 @@ static void register_other_kinds(struct ddp_group *g, void *arg)
     rank_expect(ddp_model_create(g, s.t, s.n, NULL, &s.m) == DDP_EMISMATCH);
     rank_expect_text("the ranks made different calls");
     small_fini(&s);
-    end(g, &r);
+    generation_end(g, &r);
 }
 
 START_TEST(memory_and_callbacks_of_one_name_differ)
