@@ -54,7 +54,9 @@ struct run { /* what belongs to one group */
     struct ddp_sampler *sampler;
     struct ddp_checkpoint *checkpoint; /* NULL: none */
     size_t batch;                      /* of this rank */
-    double news[N_NEWS];               /* of the last step: the mean of all ranks */
+    double news[N_NEWS];               /* of the last steps: the mean of all ranks */
+    double losses;                     /* of the steps since then: the sum of this rank's */
+    int64_t n_losses;
     bool is_over;
     int64_t told_step; /* step of the last line, and the time that steps took since */
     double stepping;
@@ -184,13 +186,19 @@ static int make_model(struct run *r)
     }
     if (r->job->opts.zero1)
         return make_zero(r);
-    return ddp_model_create(r->g, r->tensors, net->n_tensors, NULL, &r->model);
+    const struct chargpt_options *o = &r->job->opts;
+    const struct ddp_model_opts opts = {.local_steps = (size_t)o->local_steps,
+                                        .local_fragments = o->fragments,
+                                        .outer_lr = o->outer_lr,
+                                        .compress = (enum ddp_compress)chargpt_options_compress(o)};
+    return ddp_model_create(r->g, r->tensors, net->n_tensors, &opts, &r->model);
 }
 
 static struct chargpt_optimiser optimiser_of(const struct run *r)
 {
     return (struct chargpt_optimiser){.whole = r->zero == NULL ? &r->job->adam : NULL,
-                                      .sharded = r->zero};
+                                      .sharded = r->zero,
+                                      .outer = r->job->opts.local_steps > 0 ? r->model : NULL};
 }
 
 static int resume(struct run *r)
@@ -331,6 +339,11 @@ static int64_t last_step(const struct job *job)
     return stop > 0 && stop < steps ? stop : steps;
 }
 
+static bool is_due(const struct run *r, int64_t every)
+{
+    return every > 0 && r->job->at.step % every == 0;
+}
+
 /* Forward, backward, and the average over all ranks. */
 static int find_gradients(struct run *r)
 {
@@ -339,7 +352,8 @@ static int find_gradients(struct run *r)
     const double count = (double)(r->batch * net->shape.context);
     int rc;
 
-    r->news[LOSS] = gpt_forward(net, job->inputs, job->targets, r->batch) / count;
+    r->losses += gpt_forward(net, job->inputs, job->targets, r->batch) / count;
+    r->n_losses++;
     gpt_backward(net, job->inputs, job->targets, r->batch, (real)(1 / count), r->model);
     if (r->model == NULL)
         return 0;
@@ -348,36 +362,51 @@ static int find_gradients(struct run *r)
     return ddp_model_clip(r->model, MOST_NORM, NULL);
 }
 
+/* Whether the ranks communicate after this step; with `now` because the network has to be the same
+ * on all of them. */
+static bool is_shared(const struct run *r, bool *ret_now)
+{
+    const struct job *job = r->job;
+    const int64_t step = job->at.step, alone = job->opts.local_steps;
+
+    *ret_now = step >= last_step(job) || is_due(r, job->opts.save_every);
+    return *ret_now || alone == 0 || step % alone == 0;
+}
+
 static int train_step(struct run *r)
 {
     struct job *job = r->job;
     const double began = seconds(), limit = job->opts.minutes * 60;
+    bool now;
     int rc;
 
     next_batch(r);
-    r->news[IS_OVER] = ddp_rank(r->g) == 0 && limit > 0 && began - job->began > limit;
     if ((rc = find_gradients(r)) != 0 || (rc = optimise(r)) != 0)
         return rc;
     job->at.step++;
     job->at.epoch = ddp_sampler_epoch(r->sampler);
     job->at.consumed = ddp_sampler_consumed(r->sampler);
+    const bool shared = is_shared(r, &now);
+    if (r->model != NULL && (rc = ddp_model_outer_step(r->model, now)) != 0)
+        return rc;
+    r->stepping += seconds() - began;
+    if (!shared)
+        return 0;
+    r->news[LOSS] = r->losses / (double)r->n_losses;
+    r->news[IS_OVER] = ddp_rank(r->g) == 0 && limit > 0 && seconds() - job->began > limit;
+    r->losses = 0;
+    r->n_losses = 0;
     /* after the step: if this finds a rank dead, the step still counts */
     rc = ddp_all_reduce(r->g, r->news, r->news, N_NEWS, DDP_FLOAT64, DDP_AVG, NULL);
     if (rc != 0)
         return rc;
     r->is_over = r->news[IS_OVER] > 0 || job->at.step >= last_step(job);
-    r->stepping += seconds() - began;
     if (job->loss_file != NULL)
         fprintf(job->loss_file, "%" PRId64 " %.17g\n", job->at.step, r->news[LOSS]);
     return 0;
 }
 
 /* ---- looking at it ---- */
-
-static bool is_due(const struct run *r, int64_t every)
-{
-    return every > 0 && r->job->at.step % every == 0;
-}
 
 static void report_step(struct run *r)
 {

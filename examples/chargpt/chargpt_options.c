@@ -1,10 +1,12 @@
 #include "chargpt_options.h"
 
+#include <ddp/model.h>
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../shared/failure.h"
 
@@ -29,6 +31,10 @@ const char chargpt_options_help[] =
     "  --save-every N    and every N steps\n"
     "  --keep N          only the last N of them (2; 0: all)\n"
     "  --zero1           divide the optimizer's state among the ranks\n"
+    "  --local-steps N   steps that each rank makes alone between two averages (0: none)\n"
+    "  --fragments       with these, average a part of the network in each step\n"
+    "  --outer-lr X      learning rate of these averages (0: the default of libddp)\n"
+    "  --compress TYPE   of what is averaged: none, float16 or bfloat16 (none)\n"
     "  --resume          continue from the newest checkpoint, if there is one\n"
     "  --verify-data     check that the ranks took different stretches, and print "
     "their digests\n"
@@ -63,6 +69,10 @@ static const struct entry entries[] = {
     {"keep", WHOLE, AT(keep), 0, 1e6},
     {"resume", FLAG, AT(resume), 0, 0},
     {"zero1", FLAG, AT(zero1), 0, 0},
+    {"local-steps", WHOLE, AT(local_steps), 0, 1e6},
+    {"fragments", FLAG, AT(fragments), 0, 0},
+    {"outer-lr", REAL, AT(outer_lr), 0, 10},
+    {"compress", TEXT, AT(compress), 0, 0},
     {"verify-data", FLAG, AT(verify), 0, 0},
     {"loss-file", TEXT, AT(loss_file), 0, 0},
     {"help", FLAG, AT(help), 0, 0},
@@ -118,6 +128,20 @@ static int take(struct chargpt_options *o, const struct entry *e, const char *te
     return failure_set(why, "internal error: unhandled option --%s", e->name);
 }
 
+int chargpt_options_compress(const struct chargpt_options *o)
+{
+    static const char *const names[] = {
+        [DDP_COMPRESS_NONE] = "none",
+        [DDP_COMPRESS_FLOAT16] = "float16",
+        [DDP_COMPRESS_BFLOAT16] = "bfloat16",
+    };
+
+    for (int i = 0; o->compress != NULL && i < (int)(sizeof(names) / sizeof(names[0])); i++)
+        if (strcmp(names[i], o->compress) == 0)
+            return i;
+    return o->compress == NULL ? DDP_COMPRESS_NONE : -1;
+}
+
 static int check(const struct chargpt_options *o, struct failure *why)
 {
     if (o->width % o->heads != 0)
@@ -125,6 +149,15 @@ static int check(const struct chargpt_options *o, struct failure *why)
                            (long long)o->width, (long long)o->heads);
     if (o->checkpoint == NULL && (o->resume || o->save_every > 0))
         return failure_set(why, "--resume and --save-every require --checkpoint DIR");
+    if (o->zero1 && (o->local_steps > 0 || o->compress != NULL))
+        return failure_set(why, "--zero1 and %s cannot be used together",
+                           o->local_steps > 0 ? "--local-steps" : "--compress");
+    if ((o->fragments || o->outer_lr > 0) && o->local_steps == 0)
+        return failure_set(why, "--fragments and --outer-lr require --local-steps N");
+    if (chargpt_options_compress(o) < 0)
+        return failure_set(why,
+                           "invalid value '%s' for --compress: expected none, float16 or bfloat16",
+                           o->compress);
     return 0;
 }
 

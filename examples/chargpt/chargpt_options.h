@@ -21,7 +21,10 @@ struct chargpt_options {
     const char *checkpoint;          /* directory; NULL: none */
     int64_t save_every;              /* steps; 0: at the end only */
     int64_t keep;                    /* checkpoints; 0: all */
-    bool resume, verify, zero1, help;
+    int64_t local_steps;             /* 0: every step is averaged */
+    double outer_lr;                 /* 0: libddp's */
+    const char *compress;            /* NULL: not */
+    bool resume, verify, zero1, fragments, help;
     const char *loss_file; /* NULL: none */
 };
 
@@ -29,6 +32,9 @@ struct chargpt_options {
  * returns   0, or -1 with the reason in `why` */
 int chargpt_options_parse(int argc, char **argv, struct chargpt_options *ret_opts,
                           struct failure *why);
+
+/* --compress. returns one of enum ddp_compress; -1 for another text */
+int chargpt_options_compress(const struct chargpt_options *o);
 
 /* The text of --help. */
 extern const char chargpt_options_help[];

@@ -1,11 +1,13 @@
 #include "chargpt_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../shared/adamw.h"
 #include "gpt.h"
 
 enum { N_NUMBERS = sizeof(struct chargpt_position) / sizeof(int64_t) };
+enum { NAME_BYTES = 64 };
 enum { MOST_BESIDE = DDP_ZERO_MAX_ITEMS + 1 }; /* items that are not tensors of the network */
 
 /* Those of the optimizer, from `it` on. returns how many */
@@ -32,18 +34,27 @@ static struct ddp_checkpoint_item *describe(const struct gpt *net,
                                             const struct chargpt_optimiser *by,
                                             struct chargpt_position *at, size_t *ret_n)
 {
-    struct ddp_checkpoint_item *items = calloc(net->n_tensors + MOST_BESIDE, sizeof(*items));
+    const size_t most = 2 * net->n_tensors + MOST_BESIDE;
+    struct ddp_checkpoint_item *items = calloc(most, sizeof(*items) + NAME_BYTES);
+    char(*names)[NAME_BYTES] = items != NULL ? (void *)(items + most) : NULL;
     size_t n = 0;
 
     if (items == NULL)
         return NULL;
-    for (; n < net->n_tensors; n++) {
-        const struct gpt_tensor *t = &net->tensors[n];
-        items[n] = (struct ddp_checkpoint_item){.name = t->name,
-                                                .dtype = REAL_DTYPE,
-                                                .n_dims = (unsigned)t->n_dims,
-                                                .shape = {t->shape[0], t->shape[1]},
-                                                .data = net->params + t->first};
+    for (size_t i = 0; i < net->n_tensors; i++) {
+        const struct gpt_tensor *t = &net->tensors[i];
+        struct ddp_checkpoint_item *it = &items[n++];
+        *it = (struct ddp_checkpoint_item){.name = t->name,
+                                           .dtype = REAL_DTYPE,
+                                           .n_dims = (unsigned)t->n_dims,
+                                           .shape = {t->shape[0], t->shape[1]},
+                                           .data = net->params + t->first};
+        if (by->outer == NULL)
+            continue;
+        items[n] = *it;
+        ddp_model_outer(by->outer, i, &it->data, &items[n].data);
+        snprintf(names[i], NAME_BYTES, "outer.%s", t->name);
+        items[n++].name = names[i];
     }
     n += describe_optimiser(by, items + n);
     items[n++] = (struct ddp_checkpoint_item){
@@ -77,6 +88,8 @@ int chargpt_state_load(struct ddp_checkpoint *c, const struct gpt *net,
         rc = ddp_checkpoint_load(c, step, items, n);
     if (rc == 0 && step >= 0 && by->sharded != NULL)
         rc = ddp_zero_loaded(by->sharded);
+    if (rc == 0 && step >= 0 && by->outer != NULL)
+        rc = ddp_model_outer_loaded(by->outer);
     free(items);
     *ret_found = step >= 0;
     return rc;

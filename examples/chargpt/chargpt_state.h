@@ -13,9 +13,11 @@ struct chargpt_position {    /* saved as a tensor of int64 */
     int64_t seed;
 };
 
-struct chargpt_optimiser { /* one of them; the other NULL */
+struct chargpt_optimiser { /* whole or sharded; the other NULL */
     const struct adamw *whole;
     struct ddp_zero *sharded;
+    struct ddp_model
+        *outer; /* with local steps: its parameters and momentum are saved; else NULL */
 };
 
 /* Save network, optimizer and position. returns 0, or a status of ddp/error.h */
