@@ -215,6 +215,7 @@ void council_resign(struct council *c, const struct elector_record *last, uint64
 {
     begin_step(c);
     if (!c->is_over) {
+        council_set_lease(c, COUNCIL_LEASE_ON); /* no rank runs here any more */
         c->resigns = true;
         c->resign_until_ms = now_ms + c->limits.resign_ms;
         c->has_roster = c->commit_waits = false;
@@ -241,6 +242,19 @@ void council_note_ended(struct council *c, const struct elector_address *at, uin
     for (uint32_t i = 0; i < COUNCIL_MAX_OFFERS; i++)
         if (c->offers[i].who.at.port == at->port && strcmp(c->offers[i].who.at.host, at->host) == 0)
             council_drop_offer(c, c->offers[i].who.id);
+    end_step(c, now_ms, ret);
+}
+
+enum council_lease council_get_lease(const struct council *c)
+{
+    return c->lease;
+}
+
+void council_note_leased(struct council *c, uint64_t now_ms, struct council_orders *ret)
+{
+    begin_step(c);
+    if (c->lease == COUNCIL_LEASE_AWAITED)
+        council_set_lease(c, COUNCIL_LEASE_ON);
     end_step(c, now_ms, ret);
 }
 

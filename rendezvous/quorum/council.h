@@ -51,6 +51,16 @@ enum council_state {
     COUNCIL_ENDED,     /* it asks nothing any more; it still votes */
 };
 
+/* Does the spawner of this process' node have to kill the ranks when the lease of the node is over?
+ * Where nothing can be decided without this process, no other one relies on that. */
+enum council_lease {
+    COUNCIL_LEASE_ON,      /* it does */
+    COUNCIL_LEASE_OFF,     /* it need not: the voter here carries each list that may count, and
+                              obeys no other process */
+    COUNCIL_LEASE_AWAITED, /* as OFF, and a list is to be written that others carry without this
+                              process: council_note_leased() has to come before */
+};
+
 /* What the caller is to do; false: nothing. In this order. */
 struct council_orders {
     bool give_up; /* the roster here is not the job's any more: drop it */
@@ -68,6 +78,7 @@ struct council_orders {
     bool repeat; /* send council_record() to `missed`: that voter has missed it */
     struct ballot_voter missed;
     bool voters; /* the list of voters, or an address of one, has changed */
+    bool lease;  /* council_get_lease() has changed */
     bool over;   /* it has resigned */
 };
 
@@ -95,6 +106,7 @@ struct council {
     struct quorum_ask asking; /* the question that was sent last */
     uint64_t asks_at_ms, keeps_at_ms, claims_at_ms, gives_up_at_ms, reads_at_ms;
 
+    enum council_lease lease;
     bool has_roster, doubts;
     uint64_t known, asked; /* values: of the record that the roster here knows, and the one that it
                               has tried to write */
@@ -143,6 +155,13 @@ void council_resign(struct council *c, const struct elector_record *last, uint64
  * may obey another one at once. */
 void council_note_ended(struct council *c, const struct elector_address *at, uint64_t now_ms,
                         struct council_orders *ret);
+
+/* What holds for the node of this process. Obey it as it is when it is obeyed: an older one means
+ * nothing. */
+enum council_lease council_get_lease(const struct council *c);
+
+/* AWAITED: the spawner has the lease of this process' node. Nothing else before. */
+void council_note_leased(struct council *c, uint64_t now_ms, struct council_orders *ret);
 
 /* The present question, for an order to ask. */
 void council_question(const struct council *c, struct ballot *ret);

@@ -203,6 +203,40 @@ static void read_offers(struct council *c, uint64_t now_ms)
     c->orders.read = true;
 }
 
+/* --- the lease of this process' node --- */
+
+void council_set_lease(struct council *c, enum council_lease lease)
+{
+    c->orders.lease |= c->lease != lease;
+    c->lease = lease;
+    quorum_voter_reserve(&c->voter, lease != COUNCIL_LEASE_ON);
+}
+
+/* One voter, or the first of two: no set carries the list without it. */
+static bool carries_alone(const struct council *c, const struct quorum_list *l)
+{
+    const struct quorum_set self = {.n = 1, .ids = {c->id}};
+    return quorum_carries(&self, l);
+}
+
+/* Others decide with this list, also without this process: the lease comes first. */
+static bool may_write(struct council *c, const struct quorum_list *voters)
+{
+    if (c->lease == COUNCIL_LEASE_ON || carries_alone(c, voters))
+        return true;
+    council_set_lease(c, COUNCIL_LEASE_AWAITED);
+    return false;
+}
+
+/* The voters of the list before do not count any more. */
+static void end_lease(struct council *c)
+{
+    const struct quorum_record *newest = &c->proposer.newest;
+    if (c->lease == COUNCIL_LEASE_ON && newest->settled && carries_alone(c, &newest->voters) &&
+        quorum_term_compare(&c->voter.promised, &c->proposer.term) == 0)
+        council_set_lease(c, COUNCIL_LEASE_OFF);
+}
+
 static void lead_on(struct council *c, uint64_t now_ms)
 {
     if (c->proposer.phase != QUORUM_LEADING)
@@ -219,7 +253,9 @@ static void lead_on(struct council *c, uint64_t now_ms)
     }
     const struct quorum_list voters = council_choose_voters(c, now_ms);
     const bool changes = !quorum_list_is_same(&voters, &c->proposer.newest.voters);
-    if (!changes || !c->proposer.newest.settled ||
+    if (!changes)
+        end_lease(c);
+    if (!changes || !c->proposer.newest.settled || !may_write(c, &voters) ||
         !begin_write(c, c->proposer.newest.value, &voters, now_ms))
         keep_on(c, now_ms);
 }
@@ -297,6 +333,7 @@ void council_step_down(struct council *c)
     c->orders.give_up |= c->has_roster;
     c->orders.committed = c->orders.certain = c->orders.make = false;
     c->has_roster = c->commit_waits = c->doubts = false;
+    council_set_lease(c, COUNCIL_LEASE_ON);
     quorum_proposer_give_up(&c->proposer);
     if (c->resigns)
         c->is_over = c->orders.over = true;

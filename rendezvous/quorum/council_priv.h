@@ -19,6 +19,9 @@ void council_hear(struct council *c, const struct quorum_ask *ask, uint64_t from
 /* Another process coordinates. */
 void council_step_down(struct council *c);
 
+/* Write it in the state; the voter here is reserved unless it is ON. */
+void council_set_lease(struct council *c, enum council_lease lease);
+
 /* Claim in this process' turn, since its voter is free. */
 void council_take_turn(struct council *c, uint64_t now_ms);
 

@@ -15,6 +15,16 @@ void quorum_voter_free(struct quorum_voter *v)
     v->until_ms = 0;
 }
 
+void quorum_voter_reserve(struct quorum_voter *v, bool is_reserved)
+{
+    v->is_reserved = is_reserved;
+}
+
+static bool is_reserved_for_another(const struct quorum_voter *v, const struct quorum_term *term)
+{
+    return v->is_reserved && term->owner != v->promised.owner;
+}
+
 static void promise(struct quorum_voter *v, const struct quorum_term *term, uint64_t until_ms)
 {
     v->promised = *term;
@@ -31,8 +41,9 @@ static bool hear_claim(struct quorum_voter *v, const struct quorum_ask *ask, uin
 {
     if (quorum_term_compare(&ask->term, &v->promised) < 0)
         return false;
-    if (now_ms < v->until_ms && ask->term.owner != v->promised.owner) {
-        ret->left_ms = v->until_ms - now_ms;
+    if (is_reserved_for_another(v, &ask->term) ||
+        (now_ms < v->until_ms && ask->term.owner != v->promised.owner)) {
+        ret->left_ms = now_ms < v->until_ms ? v->until_ms - now_ms : 0;
         return false;
     }
     promise(v, &ask->term, now_ms + v->limits.claim_ms);
@@ -42,7 +53,7 @@ static bool hear_claim(struct quorum_voter *v, const struct quorum_ask *ask, uin
 /* An older write of the same term came late: it changes nothing, and was obeyed. */
 static bool hear_write(struct quorum_voter *v, const struct quorum_ask *ask, uint64_t now_ms)
 {
-    if (quorum_term_compare(&ask->term, &v->promised) < 0)
+    if (quorum_term_compare(&ask->term, &v->promised) < 0 || is_reserved_for_another(v, &ask->term))
         return false;
     if (quorum_record_compare(&ask->record, &v->record) > 0)
         v->record = ask->record;

@@ -43,6 +43,7 @@ struct quorum_voter {
     uint64_t id;
     struct quorum_term promised;
     uint64_t until_ms; /* no other one is promised anything before */
+    bool is_reserved;  /* it obeys no process but that of `promised`, whatever the time */
     struct quorum_record record;
 };
 
@@ -52,6 +53,10 @@ void quorum_voter_init(struct quorum_voter *v, const struct quorum_limits *limit
 
 void quorum_voter_ask(struct quorum_voter *v, const struct quorum_ask *ask, uint64_t now_ms,
                       struct quorum_vote *ret);
+
+/* Obey no other process than the one that was promised last, until this is taken back. Also a voter
+ * that is free. */
+void quorum_voter_reserve(struct quorum_voter *v, bool is_reserved);
 
 /* The process that it obeys has certainly ended, or has given up: others may claim at once. It
  * still obeys no lower term. */

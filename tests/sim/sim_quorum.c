@@ -7,9 +7,12 @@
  * to the process that coordinates. Schedules are drawn from seeds. Checked at every step:
  *   - at most one process is the coordinator, each by its own clock, and at most one renews leases
  *   - a generation follows the last one: no two rosters begin one from the same
+ *   - while the node of a process has no lease, no other process coordinates
  *   - each council has a deadline while it waits for something
  * and at the end, when links are whole again: if enough voters live, one of them leads, and all
- * voters obey it. */
+ * voters obey it; and where no other process can take over, its node needs no lease.
+ *
+ * Variants, each with a rule about that lease left out, must be found to break this. */
 #include "schedules.h"
 
 #include "rendezvous/quorum/council.h"
@@ -28,6 +31,16 @@ enum {
     FAULTS_END_MS = 60000,
     END_MS = 75000,
     DRIFT_PERCENT = 6,
+    LEASE_LATE_MS = 2000, /* so long the node takes to set a lease */
+    MUTANT_RUNS = 3000,   /* a mutant has to be found within */
+};
+
+enum mutant { NO_MUTANT, NOT_RESERVED, ANSWERED_EARLY, NOT_STORED, N_MUTANTS };
+static const char *const mutant_names[] = {
+    [NO_MUTANT] = "none",
+    [NOT_RESERVED] = "no lease, and the voter obeys others",
+    [ANSWERED_EARLY] = "the lease is reported before it is set",
+    [NOT_STORED] = "no lease before the list is stored",
 };
 
 struct mail {
@@ -45,6 +58,8 @@ struct process {
 
     bool has_roster; /* what its orders have come to: */
     uint64_t certain_until_ms;
+    bool lacks_lease;            /* its node; the process itself may be stopped */
+    uint64_t lease_due_ms;       /* when the council is obeyed about it; CO_NEVER_MS */
     struct elector_record knows; /* n_nodes 0: no generation yet */
     bool is_committing;
 };
@@ -60,10 +75,12 @@ static struct world {
     uint32_t decided[MAX_DECISIONS]; /* marks of generations, in order */
     uint32_t n_decisions, n_marks;
     uint64_t loses_one_in;
+    enum mutant mutant;
+    const char *broken; /* a mutant */
 } world;
 
 static struct totals {
-    uint64_t n_leaders, n_decisions, n_killed, n_left, n_hand_overs, n_changes, n_early;
+    uint64_t n_leaders, n_decisions, n_killed, n_left, n_hand_overs, n_changes, n_early, n_unleased;
 } totals;
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -75,6 +92,10 @@ static void check(const struct world *w, bool holds, const char *what)
 {
     if (holds)
         return;
+    if (w->mutant != NO_MUTANT) {
+        world.broken = what;
+        return;
+    }
     fprintf(stderr, "seed %" PRIu64 ", at %" PRIu64 " ms: %s\n", w->seed, w->now_ms, what);
     exit(1);
 }
@@ -145,6 +166,8 @@ static void obey(struct world *w, struct process *p, const struct council_orders
 {
     struct ballot_voter to[QUORUM_MAX_ASKED];
     struct ballot b;
+    if (o->lease)
+        p->lease_due_ms = w->now_ms + draw(w, LEASE_LATE_MS);
     if (o->give_up)
         p->has_roster = false;
     if (o->doubt)
@@ -185,6 +208,8 @@ static void deliver(struct world *w, const struct mail *mail)
     struct process *p = &w->processes[mail->to];
     struct council_orders orders;
     struct ballot answer;
+    if (w->mutant == NOT_RESERVED)
+        p->council.voter.is_reserved = false;
     council_take(&p->council, &mail->ballot, clock_ms(w, p), &answer, &orders);
     if (mail->ballot.type != BALLOT_VOTE)
         post(w, mail->to, mail->from, &answer);
@@ -249,9 +274,35 @@ static void begin_generation(struct world *w, struct process *p)
     obey(w, p, &orders);
 }
 
+static void report_leased(struct world *w, struct process *p)
+{
+    struct council_orders orders;
+    council_note_leased(&p->council, clock_ms(w, p), &orders);
+    obey(w, p, &orders);
+}
+
+/* Nothing of a process that has left runs. */
+static void set_lease(struct world *w, struct process *p)
+{
+    const enum council_lease lease = council_get_lease(&p->council);
+    const struct quorum_proposer *q = &p->council.proposer;
+    if (w->mutant == ANSWERED_EARLY && lease == COUNCIL_LEASE_AWAITED)
+        report_leased(w, p);
+    if (w->mutant == NOT_STORED && q->phase == QUORUM_WRITING && q->next.voters.n <= 2)
+        p->lacks_lease = true;
+    if (w->now_ms < p->lease_due_ms)
+        return;
+    p->lease_due_ms = CO_NEVER_MS;
+    totals.n_unleased += lease == COUNCIL_LEASE_OFF && !p->lacks_lease;
+    p->lacks_lease = lease == COUNCIL_LEASE_OFF && !p->has_left;
+    if (lease == COUNCIL_LEASE_AWAITED)
+        report_leased(w, p);
+}
+
 static void live_on(struct world *w, struct process *p)
 {
     struct council_orders orders;
+    set_lease(w, p);
     if (clock_ms(w, p) >= council_deadline_ms(&p->council)) {
         council_time(&p->council, clock_ms(w, p), &orders);
         obey(w, p, &orders);
@@ -301,6 +352,7 @@ static void leave(struct world *w, struct process *p)
     totals.n_left++;
     totals.n_hand_overs += p->has_roster;
     p->has_left = true;
+    p->lacks_lease = false;
     council_resign(&p->council, p->has_roster ? &last : NULL, clock_ms(w, p), &orders);
     p->has_roster = false;
     obey(w, p, &orders);
@@ -336,10 +388,11 @@ static void draw_fault(struct world *w)
 
 /* --- a schedule --- */
 
-static void world_init(struct world *w, uint64_t seed)
+static void world_init(struct world *w, uint64_t seed, enum mutant mutant)
 {
     struct council_orders orders;
-    *w = (struct world){.seed = seed, .chance = chance_from(seed), .n_decisions = 1};
+    *w = (struct world){
+        .seed = seed, .chance = chance_from(seed), .n_decisions = 1, .mutant = mutant};
     for (int i = 0; i < 4; i++)
         draw(w, 2);
     w->n = 2 + (uint32_t)draw(w, MAX_PROCESSES - 1);
@@ -349,7 +402,8 @@ static void world_init(struct world *w, uint64_t seed)
         const struct elector_address at = address_of(i);
         *p = (struct process){.is_up = true,
                               .rate_percent = 100 - DRIFT_PERCENT + draw(w, 2 * DRIFT_PERCENT + 1),
-                              .offset_ms = 1 + draw(w, 1000000)};
+                              .offset_ms = 1 + draw(w, 1000000),
+                              .lease_due_ms = CO_NEVER_MS};
         council_init(&p->council, &council_usual_limits, i + 1, &at, seed % 8 != 0);
     }
     struct process *founder = &w->processes[0];
@@ -359,10 +413,12 @@ static void world_init(struct world *w, uint64_t seed)
 
 static void check_leaders(const struct world *w)
 {
-    uint32_t n_leads = 0, n_certain = 0;
+    uint32_t n_leads = 0, n_certain = 0, n_unleased = 0, n_leased = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         const struct process *p = &w->processes[i];
         n_leads += leads(w, p);
+        n_unleased += p->is_up && p->lacks_lease;
+        n_leased += leads(w, p) && !p->lacks_lease;
         n_certain += p->is_up && p->has_roster && clock_ms(w, p) < p->certain_until_ms;
         check(w,
               !is_awake(w, p) || p->council.is_over ||
@@ -370,6 +426,9 @@ static void check_leaders(const struct world *w)
                   council_deadline_ms(&p->council) != CO_NEVER_MS || !p->council.stands,
               "a council waits for nothing");
     }
+    check(w, n_unleased <= 1, "the nodes of two processes have no lease");
+    check(w, n_unleased == 0 || n_leased == 0,
+          "a process coordinates while the node of another one has no lease");
     check(w, n_leads <= 1, "two processes are the coordinator");
     check(w, n_certain <= 1, "two processes renew leases");
 }
@@ -391,6 +450,8 @@ static void check_end(const struct world *w)
     }
     const bool could = quorum_carries_record(&up, &newest) && w->processes[0].council.stands;
     check(w, leader != NULL || !could, "no process leads, although it could");
+    check(w, leader == NULL || leader->council.proposer.newest.voters.n > 2 || leader->lacks_lease,
+          "no other process can take over, and the node still needs a lease");
     for (uint32_t i = 0; i < w->n && leader != NULL; i++) {
         const struct process *p = &w->processes[i];
         check(w,
@@ -410,11 +471,11 @@ static void end_faults(struct world *w)
         w->processes[i].stopped_until_ms = 0;
 }
 
-static void run(uint64_t seed)
+static void run_mutant(uint64_t seed, enum mutant mutant)
 {
     struct world *w = &world;
-    world_init(w, seed);
-    for (; w->now_ms < END_MS; w->now_ms += TICK_MS) {
+    world_init(w, seed, mutant);
+    for (; w->now_ms < END_MS && w->broken == NULL; w->now_ms += TICK_MS) {
         if (w->now_ms < FAULTS_END_MS && draw(w, 200) == 0)
             draw_fault(w);
         if (w->now_ms == FAULTS_END_MS)
@@ -425,18 +486,42 @@ static void run(uint64_t seed)
                 live_on(w, &w->processes[i]);
         check_leaders(w);
     }
-    check_end(w);
+    if (w->broken == NULL)
+        check_end(w);
     totals.n_decisions += w->n_decisions - 1;
+}
+
+static void run(uint64_t seed)
+{
+    run_mutant(seed, NO_MUTANT);
+}
+
+/* A simulator that finds nothing proves something only if it can find. */
+static bool find_mutant(enum mutant mutant)
+{
+    uint64_t seed = 0;
+    do
+        run_mutant(++seed, mutant);
+    while (world.broken == NULL && seed < MUTANT_RUNS);
+    if (world.broken == NULL)
+        fprintf(stderr, "%s: not found in %d schedules\n", mutant_names[mutant], MUTANT_RUNS);
+    else
+        printf("%s: found by seed %" PRIu64 ": %s\n", mutant_names[mutant], seed, world.broken);
+    return world.broken != NULL;
 }
 
 int main(void)
 {
     const uint64_t n = schedules_run(500, run);
+    bool well = true;
     if (n > 0)
         printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " coordinators, %" PRIu64
                " generations, %" PRIu64 " news of voters; %" PRIu64 " processes killed, %" PRIu64
-               " of them noticed at once; %" PRIu64 " left, %" PRIu64 " of them coordinators\n",
+               " of them noticed at once; %" PRIu64 " left, %" PRIu64
+               " of them coordinators; %" PRIu64 " times a node needed no lease\n",
                n, n, totals.n_leaders, totals.n_decisions, totals.n_changes, totals.n_killed,
-               totals.n_early, totals.n_left, totals.n_hand_overs);
-    return 0;
+               totals.n_early, totals.n_left, totals.n_hand_overs, totals.n_unleased);
+    for (int m = NO_MUTANT + 1; n > 0 && m < N_MUTANTS; m++)
+        well &= find_mutant((enum mutant)m);
+    return well ? 0 : 1;
 }

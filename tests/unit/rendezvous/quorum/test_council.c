@@ -14,7 +14,7 @@ static const struct council_limits *const limits = &council_usual_limits;
 
 static struct council councils[N + 1]; /* by id */
 static struct council_orders did[N + 1];
-static bool is_cut[N + 1];
+static bool is_cut[N + 1], has_slow_lease; /* slow: that is never reported */
 static uint64_t now_ms;
 
 static struct elector_address address_of(uint64_t id)
@@ -74,6 +74,11 @@ static void carry_out(uint64_t id, const struct council_orders *o)
     council_record(c, &b);
     if (o->repeat)
         send_ballot(id, o->missed.id, &b);
+    if (o->lease && council_get_lease(c) == COUNCIL_LEASE_AWAITED && !has_slow_lease) {
+        struct council_orders next;
+        council_note_leased(c, now_ms, &next);
+        carry_out(id, &next);
+    }
 }
 
 static void go_on(uint64_t ms)
@@ -107,6 +112,7 @@ static void create(bool stands)
     now_ms = 100000;
     forget_orders();
     memset(is_cut, 0, sizeof is_cut);
+    has_slow_lease = false;
     for (uint64_t id = 1; id <= N; id++) {
         const struct elector_address at = address_of(id);
         council_init(&councils[id], limits, id, &at, stands);
@@ -412,6 +418,86 @@ START_TEST(answers_that_come_after_the_lease_commit_nothing)
 }
 END_TEST
 
+START_TEST(the_node_of_a_coordinator_that_no_other_can_replace_needs_no_lease)
+{
+    create(true);
+    found();
+    go_on(1000);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_OFF);
+    offer(2, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 2);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_OFF);
+    ck_assert_int_eq(council_get_lease(&councils[2]), COUNCIL_LEASE_ON);
+    offer(3, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 3);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_ON);
+    is_cut[3] = true;
+    go_on(3000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 2);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_OFF);
+}
+END_TEST
+
+START_TEST(a_list_that_others_carry_waits_for_the_lease)
+{
+    struct council_orders orders;
+    create(true);
+    has_slow_lease = true;
+    found();
+    offer(2, 1);
+    offer(3, 1);
+    go_on(5000);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_AWAITED);
+    ck_assert_uint_lt(councils[1].proposer.newest.voters.n, 3);
+    ck_assert_uint_eq(councils[2].voter.record.voters.n, councils[1].proposer.newest.voters.n);
+    council_note_leased(&councils[1], now_ms, &orders);
+    carry_out(1, &orders);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 3);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_ON);
+}
+END_TEST
+
+START_TEST(a_suspended_coordinator_of_two_is_not_deposed_by_what_waits_for_it)
+{
+    struct council_orders orders;
+    struct ballot b, answer;
+    create(true);
+    found();
+    offer(2, 1);
+    go_on(1000);
+    is_cut[1] = true; /* stopped */
+    go_on(10000);
+    council_question(&councils[2], &b);
+    ck_assert_int_eq(b.type, BALLOT_CLAIM);
+    council_take(&councils[1], &b, now_ms, &answer, &orders);
+    ck_assert(!answer.yes);
+    is_cut[1] = false;
+    carry_out(1, &orders);
+    go_on(1000);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_LEADING);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_OFF);
+}
+END_TEST
+
+START_TEST(a_coordinator_that_resigns_is_replaced_also_where_its_node_needed_no_lease)
+{
+    struct council_orders orders;
+    const struct elector_record last = {.generation = 1, .n_nodes = 2, .gone = 0};
+    create(true);
+    found();
+    offer(2, 1);
+    go_on(1000);
+    council_resign(&councils[1], &last, now_ms, &orders);
+    carry_out(1, &orders);
+    go_on(1000);
+    ck_assert(did[1].over && did[2].make);
+    ck_assert_int_eq(council_get_state(&councils[2], now_ms), COUNCIL_LEADING);
+}
+END_TEST
+
 TEST_SUITE(council)
 {
     Suite *suite = suite_create("council");
@@ -431,6 +517,10 @@ TEST_SUITE(council)
     tcase_add_test(all, a_voter_that_has_missed_a_record_gets_it);
     tcase_add_test(all, answers_that_come_after_the_lease_commit_nothing);
     tcase_add_test(all, a_process_that_offers_and_never_answers_is_not_reached);
+    tcase_add_test(all, the_node_of_a_coordinator_that_no_other_can_replace_needs_no_lease);
+    tcase_add_test(all, a_list_that_others_carry_waits_for_the_lease);
+    tcase_add_test(all, a_suspended_coordinator_of_two_is_not_deposed_by_what_waits_for_it);
+    tcase_add_test(all, a_coordinator_that_resigns_is_replaced_also_where_its_node_needed_no_lease);
     suite_add_tcase(suite, all);
     return suite;
 }

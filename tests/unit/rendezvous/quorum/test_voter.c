@@ -144,6 +144,25 @@ START_TEST(a_voter_without_a_record_promises_and_stores)
 }
 END_TEST
 
+START_TEST(a_reserved_voter_obeys_no_other_process_at_any_time)
+{
+    write(2, 1, 0);
+    quorum_voter_reserve(&v, true);
+    now_ms += 1000000;
+    claim(9, 3);
+    ck_assert(!vote.yes);
+    ck_assert_uint_eq(vote.left_ms, 0);
+    write(9, 3, 0);
+    ck_assert(!vote.yes);
+    claim(10, 1);
+    ck_assert(vote.yes);
+    quorum_voter_reserve(&v, false);
+    now_ms += 1000;
+    claim(11, 3);
+    ck_assert(vote.yes);
+}
+END_TEST
+
 TEST_SUITE(voter)
 {
     Suite *suite = suite_create("voter");
@@ -158,6 +177,7 @@ TEST_SUITE(voter)
     tcase_add_test(all, an_older_write_of_the_term_changes_nothing);
     tcase_add_test(all, a_renewal_settles_only_the_record_that_it_names);
     tcase_add_test(all, a_voter_without_a_record_promises_and_stores);
+    tcase_add_test(all, a_reserved_voter_obeys_no_other_process_at_any_time);
     suite_add_tcase(suite, all);
     return suite;
 }
