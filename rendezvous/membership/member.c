@@ -54,21 +54,40 @@ void member_connect_soon(struct member *m, uint64_t now_ms)
 void member_drop_link(struct member *m)
 {
     m->orders.disconnect |= m->is_linked || m->is_connecting;
-    m->is_linked = m->is_welcome = m->is_connecting = false;
+    m->is_linked = m->is_welcome = m->is_connecting = m->needs_no_lease = false;
 }
 
 /* A rank that the spawner has killed is dead, whatever the roster answers later. While no rank
  * runs, the lease protects nothing. */
-uint64_t member_lapse_ms(const struct member *m)
+static uint64_t lapse_ms(const struct member *m, uint64_t seek_ms)
 {
-    if (m->lease_is_off || m->kills || m->lease.keep_alive_ms == 0)
+    if (m->lease_is_off || m->needs_no_lease || m->kills || m->lease.keep_alive_ms == 0)
         return CO_NEVER_MS;
     if (m->holds || m->parks)
         return m->spawner_lease_ms;
     if (m->state != MEMBER_WAITING)
         return CO_NEVER_MS;
-    uint64_t end_ms = m->heard_ms + m->lease.lease_ms;
+    uint64_t end_ms = m->heard_ms + (m->lease.lease_ms > seek_ms ? m->lease.lease_ms : seek_ms);
     return end_ms > m->lease.extended_ms ? end_ms : m->lease.extended_ms;
+}
+
+uint64_t member_lapse_ms(const struct member *m)
+{
+    return lapse_ms(m, m->seek_ms);
+}
+
+/* Nothing runs, so the silence of a link ends only the link: another one may be answered. */
+uint64_t member_deaf_ms(const struct member *m)
+{
+    if (m->state != MEMBER_WAITING || !m->is_linked || m->seek_ms == 0 ||
+        lapse_ms(m, 0) == CO_NEVER_MS)
+        return CO_NEVER_MS;
+    return (m->is_welcome ? m->heard_ms : m->lease.last_sent_ms) + m->lease.lease_ms;
+}
+
+uint64_t member_seek_end_ms(const struct member *m)
+{
+    return m->state == MEMBER_WAITING && !m->is_welcome ? member_lapse_ms(m) : CO_NEVER_MS;
 }
 
 /* --- Messages to the roster --- */
@@ -89,7 +108,7 @@ struct message *member_send(struct member *m, enum message_type type, uint32_t g
 static struct message_was find_was(const struct member *m, uint64_t now_ms)
 {
     bool has_stopped = member_has_reported(m, REPORT_STOPPED) && m->stopped == m->place.generation;
-    if (m->place.generation == MESSAGE_NO_GENERATION || m->kills || member_lapse_ms(m) <= now_ms ||
+    if (m->place.generation == MESSAGE_NO_GENERATION || m->kills || lapse_ms(m, 0) <= now_ms ||
         !(m->holds || m->parks || has_stopped))
         return (struct message_was){.is_known = false};
     return (struct message_was){
@@ -205,7 +224,7 @@ static bool leads(const struct member *m, const struct member_event *e)
 /* What waits on a slow link for longer than a lease is a place that may be gone already. */
 static bool has_no_lease(const struct member *m, const struct member_event *e)
 {
-    return lease_end_ms(&m->lease) <= e->now_ms;
+    return !m->needs_no_lease && lease_end_ms(&m->lease) <= e->now_ms;
 }
 
 static bool hangs(const struct member *m, const struct member_event *e)
@@ -229,7 +248,12 @@ static bool was_lost(const struct member *m, const struct member_event *e)
 /* The roster has answered since: it never missed us. */
 static bool has_a_lease_again(const struct member *m, const struct member_event *e)
 {
-    return m->is_welcome && lease_end_ms(&m->lease) > e->now_ms;
+    return m->is_welcome && (m->needs_no_lease || lease_end_ms(&m->lease) > e->now_ms);
+}
+
+static bool may_seek(const struct member *m, const struct member_event *e)
+{
+    return e->now_ms < m->heard_ms + m->seek_ms;
 }
 
 static bool has_reported_failure(const struct member *m, const struct member_event *e)
@@ -670,6 +694,7 @@ static const struct row rows[] = {
     ROW(KILLING,      RANKS_STOPPED,      hangs,             leave_with_hung_ranks, ENDED),
     ROW(KILLING,      RANKS_STOPPED,      was_lost,          nothing,            JOINING),
     ROW(KILLING,      RANKS_STOPPED,      has_a_lease_again, report_stopped,     WAITING),
+    ROW(KILLING,      RANKS_STOPPED,      may_seek,          report_stopped,     WAITING),
     ROW(KILLING,      RANKS_STOPPED,      always,            end_without_lease,  ENDED),
 
     ROW(ENDING,       WELCOME,            always,            nothing,            ENDING),

@@ -94,6 +94,11 @@ enum member_input_type {
      * has the roster. The lease continues, as if that were the answer to a keep-alive, for at most
      * failover_timeout_ms after the first such report. Feed this input again for each report. */
     MEMBER_COORDINATOR_LOST,
+    /* `needed`: whether the spawner has to kill the ranks when the lease is over. It has not while
+     * the roster at the other end of the link is in this process, and no other process can take
+     * over: ddprun may then be suspended for any time. As long as the link lasts; needed at first.
+     * `leased` follows if it is needed. */
+    MEMBER_LEASE,
     MEMBER_TIME /* member_deadline_ms() has come. Feed all that was received before */
 };
 
@@ -112,13 +117,15 @@ struct member_input {
     uint32_t n_ranks;  /* 1 .. the number in the HELLO */
     uint64_t steps;    /* RANKS_STOPPED, RANKS_PARKED: as in STOPPED */
     uint64_t asked_ms; /* COORDINATOR_LOST; not later than now_ms */
-    bool local, final, rejected, progressed, consequence, recovers, hangs;
+    bool local, final, rejected, progressed, consequence, recovers, hangs, needed;
 };
 
 /* What the caller has to do now; false, zero: nothing. In this order. */
 struct member_orders {
     bool set_lease;    /* pass it to the spawner: without a newer order it kills all at
                           lease_end_ms */
+    bool leased;       /* answer to MEMBER_LEASE, `needed`: the spawner has a lease that runs, once
+                          set_lease is carried out, or nothing runs */
     size_t n_messages; /* to send on the link */
     bool disconnect;   /* close the link when they are out; feed nothing more of it, no LINK_DOWN
                             either */
@@ -141,7 +148,10 @@ struct member_orders {
 struct member_limits {
     uint64_t start_timeout_ms;    /* to find the roster */
     uint64_t failover_timeout_ms; /* see MEMBER_COORDINATOR_LOST */
-    bool may_be_spare;            /* more nodes than the job needs are started, on purpose */
+    uint64_t seek_ms;  /* since the roster was heard last: a member whose lease is over, and whose
+                         ranks are dead, looks for one so long before it ends, if another process
+                         can take the roster's place; 0: it ends at once */
+    bool may_be_spare; /* more nodes than the job needs are started, on purpose */
 };
 
 /* How it ended for this node. */
@@ -206,6 +216,9 @@ const struct message_address *member_get_addresses(const struct member *m, uint3
 /* What the roster waits for, according to its last message; the member owns the names. NULL:
  * unknown. */
 const struct message_progress *member_get_progress(const struct member *m);
+
+/* A node that runs nothing looks for the roster: until when. CO_NEVER_MS: it does not. */
+uint64_t member_seek_end_ms(const struct member *m);
 
 /* Which of our terms are not the job's, or "": "--max-restarts, --admit-at". */
 const char *member_get_note(const struct member *m);

@@ -22,7 +22,7 @@
 static void lose_link(struct member *m, uint64_t now_ms, const char *why)
 {
     snprintf(m->link_text, sizeof m->link_text, "%s", why);
-    m->was_refused = false;
+    m->was_refused = m->needs_no_lease = false;
     m->is_linked = m->is_welcome = m->is_connecting = false;
     if (m->state != MEMBER_ENDED)
         member_connect_soon(m, now_ms);
@@ -58,6 +58,7 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
     }
     m->is_welcome = m->was_welcome = true;
     m->vacant_ms = CO_NEVER_MS;
+    m->seek_ms = w->elects ? m->limits.seek_ms : 0;
     m->ask_every_ms = w->keep_alive_ms;
     m->ask_at_ms = now_ms + w->keep_alive_ms;
     m->n_attempts = 0;
@@ -225,6 +226,8 @@ static void take_time(struct member *m, uint64_t now_ms)
         feed(m, MEMBER_EV_TIMED_OUT, NULL, now_ms);
     if (m->state == MEMBER_ENDED)
         return;
+    if (member_deaf_ms(m) <= now_ms)
+        break_link(m, now_ms, "no reply");
     if (m->connect_at_ms <= now_ms)
         member_connect(m);
     if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
@@ -252,6 +255,7 @@ uint64_t member_deadline_ms(const struct member *m)
     if (m->is_welcome)
         deadline_ms = sooner(deadline_ms, lease_next_ms(&m->lease));
     deadline_ms = sooner(deadline_ms, ask_ms(m));
+    deadline_ms = sooner(deadline_ms, member_deaf_ms(m));
     return sooner(deadline_ms, member_lapse_ms(m));
 }
 
@@ -283,8 +287,15 @@ static void take_link_down(struct member *m, const struct member_input *in)
         feed(m, MEMBER_EV_LINK_REFUSED, in, in->now_ms);
 }
 
+static void take_lease(struct member *m, const struct member_input *in)
+{
+    m->owes_leased = in->needed;
+    m->needs_no_lease |= !in->needed && m->is_linked;
+}
+
 static void take_link_up(struct member *m, const struct member_input *in)
 {
+    m->needs_no_lease = false;
     m->is_connecting = false;
     m->is_linked = true;
     m->is_local = in->local;
@@ -318,6 +329,9 @@ static void input_take(struct member *m, const struct member_input *in)
     case MEMBER_COORDINATOR_LOST:
         take_vacancy(m, in);
         break;
+    case MEMBER_LEASE:
+        take_lease(m, in);
+        break;
     case MEMBER_TIME:
         take_time(m, in->now_ms);
         break;
@@ -337,7 +351,13 @@ static void end_step(struct member *m, uint64_t now_ms, struct member_orders *re
     if (m->is_over_full)
         break_link(m, now_ms, "too many unacknowledged messages for the coordinator");
     m->is_over_full = false;
-    uint64_t lease_ms = m->lease_is_off ? CO_NEVER_MS : lease_end_ms(&m->lease);
+    /* this process may have been suspended: a lease that is over would kill the ranks */
+    if (m->owes_leased && (lease_end_ms(&m->lease) > now_ms || m->lease_is_off)) {
+        m->owes_leased = m->needs_no_lease = false;
+        m->orders.leased = true;
+    }
+    uint64_t lease_ms =
+        m->lease_is_off || m->needs_no_lease ? CO_NEVER_MS : lease_end_ms(&m->lease);
     m->orders.set_lease = lease_ms != m->spawner_lease_ms;
     m->orders.lease_end_ms = m->spawner_lease_ms = lease_ms;
     *ret = m->orders;

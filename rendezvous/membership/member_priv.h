@@ -53,6 +53,9 @@ struct member {
     struct lease lease;
     uint64_t spawner_lease_ms; /* the lease end that the spawner received last */
     bool lease_is_off;         /* the job is over: nothing can be sealed any more */
+    uint64_t seek_ms;          /* of the limits, if the roster can be replaced; else 0 */
+    bool needs_no_lease;       /* no other process can be the coordinator */
+    bool owes_leased;          /* a lease that runs was asked for */
     uint64_t vacant_ms;        /* since when no process has the roster; CO_NEVER_MS: a process has
                                it */
     char note[MESSAGE_TEXT_BYTES];
@@ -117,6 +120,9 @@ void member_drop_link(struct member *m);
  * may run here: what the spawner received. While none does, it is enough that the roster is not
  * silent. */
 uint64_t member_lapse_ms(const struct member *m);
+
+/* When to make another link, since this one has been silent for a lease; CO_NEVER_MS: not */
+uint64_t member_deaf_ms(const struct member *m);
 
 /* A message of this step, to be filled in. */
 struct message *member_send(struct member *m, enum message_type type, uint32_t generation);

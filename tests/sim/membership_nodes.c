@@ -149,6 +149,15 @@ static void carry_out_node(struct world *w, struct node *n, const struct member_
 {
     if (o->set_lease)
         n->lease_end_ms = o->lease_end_ms;
+    if (o->leased) {
+        check(w, is_home(w, n) && w->home_needs_lease, "a lease is reported without a question");
+        check(w, n->lease_end_ms > w->now_ms, "a lease is reported that is over");
+        check(w,
+              n->lease_end_ms != CO_NEVER_MS || !(n->runs || n->parks) ||
+                  member_get_state(n->member) == MEMBER_ENDING,
+              "ranks have no lease, and one was reported");
+        w->home_is_leased = true;
+    }
     for (size_t i = 0; i < o->n_messages; i++) {
         schedules_tell(w->now_ms, "    %s says %s %" PRIu32 "%s", n->name,
                        message_name(o->messages[i].type), o->messages[i].generation,
@@ -205,7 +214,9 @@ static bool finds_nobody(const struct world *w, const struct node *n)
 static void start_node(struct world *w, struct node *n)
 {
     struct member_limits limits = {.start_timeout_ms = w->terms.start_timeout_ms,
-                                   .failover_timeout_ms = 60000};
+                                   .failover_timeout_ms = 60000,
+                                   .seek_ms =
+                                       w->seed / 4 % 2 == 0 ? w->terms.rejoin_timeout_ms : 0};
     struct member_orders orders;
     struct co_error err;
     n->starts_at_ms = CO_NEVER_MS;
@@ -240,7 +251,7 @@ static void answer_connect(struct world *w, struct node *n)
         node_feed(w, n, (struct member_input){.type = MEMBER_LINK_DOWN, .text = "unreachable"});
         return;
     }
-    if (w->now_ms < FAULTS_END_MS &&
+    if (w->now_ms < FAULTS_END_MS && !is_home(w, n) &&
         chance(w, 30)) { /* another process has the port for a moment */
         node_feed(w, n,
                   (struct member_input){.type = MEMBER_LINK_DOWN,
@@ -252,6 +263,17 @@ static void answer_connect(struct world *w, struct node *n)
     *l = (struct link){.id = ++w->n_links, .node = (int)(n - w->nodes), .has_end = {true, true}};
     n->link = l;
     node_feed(w, n, (struct member_input){.type = MEMBER_LINK_UP});
+    if (is_home(w, n) && !w->home_needs_lease)
+        node_feed(w, n, (struct member_input){.type = MEMBER_LEASE});
+}
+
+void node_turn_lease(struct world *w, struct node *n)
+{
+    w->lease_turns_at_ms = w->now_ms < FAULTS_END_MS ? w->now_ms + draw(w, 8000) : CO_NEVER_MS;
+    w->home_needs_lease = !w->home_needs_lease;
+    w->home_is_leased = false;
+    if (n->is_up && (w->home_needs_lease || n->link != NULL))
+        node_feed(w, n, (struct member_input){.type = MEMBER_LEASE, .needed = w->home_needs_lease});
 }
 
 static void answer_open(struct world *w, struct node *n)
@@ -294,6 +316,8 @@ static void fail_ranks(struct world *w, struct node *n)
 static void lapse(struct world *w, struct node *n)
 {
     n->lease_end_ms = CO_NEVER_MS;
+    check(w, !(n->runs || n->parks) || !is_home(w, n) || w->home_is_leased || n->is_stuck,
+          "ranks were killed that need no lease");
     n->parks = false;
     if (!n->runs)
         return;

@@ -136,8 +136,12 @@ struct world {
     uint64_t most_steps;     /* that was reported to the roster ... */
     uint32_t advanced_after; /* ... first of this generation, plus 1 */
     bool has_node_ranks;
-    bool loses_nodes; /* some are killed, cut off or leave */
-    bool tells;       /* ranks that fail after another's end report so */
+    bool loses_nodes;      /* some are killed, cut off or leave */
+    bool tells;            /* ranks that fail after another's end report so */
+    bool has_home;         /* the roster is in the ddprun of the first node, and stops with it */
+    bool home_needs_lease; /* another process could take over */
+    bool home_is_leased;   /* ... and the node has answered */
+    uint64_t lease_turns_at_ms; /* that changes */
 };
 
 /* --- Chance, and giving up --- */
@@ -170,6 +174,11 @@ static inline uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static inline bool is_home(const struct world *w, const struct node *n)
+{
+    return w->has_home && n == w->nodes;
+}
+
 static inline const char *message_name(enum message_type type)
 {
     static const char *const names[] = {
@@ -199,6 +208,7 @@ void link_free_if_over(struct world *w, struct link *l);
 void roster_feed(struct world *w, struct roster_input in); /* at now_ms */
 void node_feed(struct world *w, struct node *n, struct member_input in);
 void node_take_time(struct world *w, struct node *n);
+void node_turn_lease(struct world *w, struct node *n); /* the home */
 void node_make_hello(struct world *w, struct node *n, int i);
 bool node_is_excluded(const struct node *n); /* as it has heard */
 

@@ -20,6 +20,8 @@
  * the end of a generation: they are kept if their node has not started in the newest generation,
  * and never if it was lost. In another third the one that takes its place knows nothing, like a
  * restarted ddp-rendezvous, and learns everything from the members.
+ * In some of the others the roster is in the process of the first node. Both stop together, for any
+ * time, and the ranks of that node live on as long as it needs no lease.
  * and at the end: the job is closed, each ddprun that received the verdict ended with the same
  * status, none is left waiting. */
 #include "membership_world.h"
@@ -45,7 +47,8 @@ struct choice {
         FREEZE_ROSTER,
         LOSE_ROSTER,
         WRITE_RECORD,
-        CONFIRM
+        CONFIRM,
+        TURN_LEASE
     } what;
     int index;
     int detail;
@@ -89,6 +92,9 @@ static struct choice choose(struct world *w)
     consider(&best, (struct choice){w->freezes_roster_at_ms, FREEZE_ROSTER, 0, 0});
     consider(&best, (struct choice){w->moves_at_ms, LOSE_ROSTER, 0, 0});
     consider(&best, (struct choice){w->writes_at_ms, WRITE_RECORD, 0, 0});
+    if (w->lease_turns_at_ms != CO_NEVER_MS)
+        consider(&best, (struct choice){later(w->lease_turns_at_ms, w->roster_frozen_until_ms),
+                                        TURN_LEASE, 0, 0});
     if (w->confirms_at_ms != CO_NEVER_MS)
         consider(&best, (struct choice){later(w->confirms_at_ms, w->roster_frozen_until_ms),
                                         CONFIRM, 0, 0});
@@ -179,7 +185,8 @@ static void reset_some(struct world *w)
 {
     bool all = chance(w, 4);
     for (int i = 0; i < MAX_LINKS; i++)
-        if (w->links[i].id != 0 && !w->links[i].is_dead && (all || chance(w, 2)))
+        if (w->links[i].id != 0 && !w->links[i].is_dead &&
+            !is_home(w, &w->nodes[w->links[i].node]) && (all || chance(w, 2)))
             link_reset(w, &w->links[i]);
     w->resets_at_ms = w->now_ms + draw(w, 4000);
     if (w->resets_at_ms > FAULTS_END_MS)
@@ -192,6 +199,11 @@ static void freeze_roster(struct world *w)
     w->roster_frozen_until_ms = w->now_ms + draw(w, 10000);
     w->roster_slept = true;
     w->state_since_ms = w->roster_frozen_until_ms;
+    if (!w->has_home)
+        return;
+    w->nodes[0].frozen_until_ms = w->roster_frozen_until_ms;
+    if (w->now_ms < FAULTS_END_MS)
+        w->freezes_roster_at_ms = w->roster_frozen_until_ms + draw(w, 10000);
 }
 
 /* Its process has ended: all connections end, and their messages are lost. */
@@ -315,6 +327,9 @@ static void live_on(struct world *w, const struct choice *c)
     case CONFIRM:
         confirm(w);
         break;
+    case TURN_LEASE:
+        node_turn_lease(w, &w->nodes[0]);
+        break;
     case RESET:
         reset_some(w);
         break;
@@ -331,6 +346,8 @@ static void live_on(struct world *w, const struct choice *c)
 static void draw_faults(struct world *w, struct node *n)
 {
     n->leaves_at_ms = n->killed_at_ms = n->dies_at_ms = n->ends_job_at_ms = CO_NEVER_MS;
+    if (is_home(w, n))
+        return;
     switch (w->loses_nodes ? draw(w, 8) : 8) {
     case 0:
         n->leaves_at_ms = n->starts_at_ms + 1 + draw(w, 20000);
@@ -364,7 +381,7 @@ static void draw_node(struct world *w, int i)
 /* Silence begins and ends by itself; here it is only drawn when. */
 static void draw_silence(struct world *w, struct node *n)
 {
-    if (w->now_ms >= FAULTS_END_MS || !w->loses_nodes || !n->is_up)
+    if (w->now_ms >= FAULTS_END_MS || !w->loses_nodes || !n->is_up || is_home(w, n))
         return;
     if (chance(w, 400))
         n->blocked_until_ms = w->now_ms + draw(w, 6000);
@@ -393,7 +410,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->tells = w->seed % 2 == 1;
     w->resets_at_ms = chance(w, 3) ? draw(w, 10000) : CO_NEVER_MS;
     w->freezes_roster_at_ms = chance(w, 10) ? draw(w, 10000) : CO_NEVER_MS;
-    w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = CO_NEVER_MS;
+    w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = w->lease_turns_at_ms = CO_NEVER_MS;
     w->inherited = w->told = MESSAGE_NO_GENERATION;
     w->recovers = seed / 3 % 2 == 1;
     w->terms.no_progress = seed / 6 % 3 == 2 ? 1 + (uint32_t)(seed / 18 % 3) : 0;
@@ -405,6 +422,10 @@ static void world_init(struct world *w, uint64_t seed)
         w->is_blind = true;
         w->freezes_roster_at_ms = CO_NEVER_MS;
         w->moves_at_ms = draw(w, 12000);
+    } else if (seed / 36 % 2 == 1) {
+        w->has_home = true;
+        w->freezes_roster_at_ms = draw(w, 10000);
+        w->lease_turns_at_ms = draw(w, 8000);
     }
     w->n_nodes = (int)w->terms.min_nodes + (int)draw(w, MAX_NODES - w->terms.min_nodes + 1);
     for (int i = 0; i < w->n_nodes; i++)

@@ -77,6 +77,8 @@ static inline void time_goes_on(uint64_t by_ms)
     event(MEMBER_TIME);
 }
 
+static bool elects; /* the roster can be replaced */
+
 static inline void welcomed(bool resumed)
 {
     hear((struct message){.type = MESSAGE_WELCOME,
@@ -85,6 +87,7 @@ static inline void welcomed(bool resumed)
                                       .keep_alive_ms = 1000,
                                       .lease_ms = 3000,
                                       .resumed = resumed,
+                                      .elects = elects,
                                       .note = ""}});
 }
 
@@ -133,10 +136,8 @@ static inline void assert_state(enum member_state state)
     ck_assert_msg(member_get_state(m) == state, "in %s", member_state_name(member_get_state(m)));
 }
 
-static inline void create_with_start_timeout(uint64_t start_timeout_ms)
+static inline void create_with_limits(struct member_limits limits)
 {
-    struct member_limits limits = {.start_timeout_ms = start_timeout_ms,
-                                   .failover_timeout_ms = 60000};
     struct message_hello hello = {.run_id = "job",
                                   .name = "node1",
                                   .n_local = 2,
@@ -148,6 +149,12 @@ static inline void create_with_start_timeout(uint64_t start_timeout_ms)
     member_begin(m, now_ms, &o);
     note_orders();
     assert_did(" connect");
+}
+
+static inline void create_with_start_timeout(uint64_t start_timeout_ms)
+{
+    create_with_limits(
+        (struct member_limits){.start_timeout_ms = start_timeout_ms, .failover_timeout_ms = 60000});
 }
 
 static inline void create(void)
@@ -171,9 +178,21 @@ static inline void create_running(void)
     assert_did(" start");
 }
 
+static inline void create_that_seeks(uint64_t seek_ms)
+{
+    create_with_limits((struct member_limits){
+        .start_timeout_ms = 10000, .failover_timeout_ms = 60000, .seek_ms = seek_ms});
+    elects = true;
+    event(MEMBER_LINK_UP);
+    welcomed(false);
+    sealed(0, false);
+    assert_did(" start");
+}
+
 static inline void set_up(void)
 {
     m = NULL;
+    elects = false;
 }
 
 static inline void tear_down(void)

@@ -137,6 +137,47 @@ START_TEST(an_evicted_node_joins_again)
 }
 END_TEST
 
+START_TEST(a_node_whose_lease_is_over_seeks_the_coordinator_before_it_ends)
+{
+    create_that_seeks(10000);
+    time_goes_on(3000);
+    assert_state(MEMBER_KILLING);
+    event(MEMBER_RANKS_STOPPED);
+    assert_state(MEMBER_WAITING);
+    time_goes_on(1);
+    assert_did(" disconnect connect"); /* nothing came on the old link */
+    event(MEMBER_LINK_UP);
+    assert_did(" HELLO");
+    ck_assert(!o.messages[0].hello.was.is_known);
+    ck_assert_uint_eq(o.messages[0].hello.resumes, MESSAGE_NO_GENERATION);
+    time_goes_on(3000);
+    assert_did(" disconnect");
+    time_goes_on(1);
+    assert_did(" connect");
+    ck_assert_uint_gt(member_seek_end_ms(m), now_ms);
+    time_goes_on(3997);
+    assert_state(MEMBER_WAITING);
+    time_goes_on(1);
+    assert_state(MEMBER_ENDED);
+    ck_assert_int_eq(member_get_end(m)->exit_code, MEMBER_EXIT_TOO_FEW);
+}
+END_TEST
+
+START_TEST(a_node_that_has_found_its_coordinator_again_joins_the_next_generation)
+{
+    create_that_seeks(10000);
+    time_goes_on(3000);
+    event(MEMBER_RANKS_STOPPED);
+    time_goes_on(1);
+    event(MEMBER_LINK_UP);
+    welcomed(false);
+    ck_assert_uint_eq(member_seek_end_ms(m), CO_NEVER_MS);
+    sealed(1, false);
+    assert_did(" start");
+    assert_state(MEMBER_RUNNING);
+}
+END_TEST
+
 START_TEST(a_waiting_node_leaves_a_silent_daemon_but_not_a_slow_one)
 {
     create_waiting();
@@ -217,6 +258,67 @@ START_TEST(after_the_verdict_no_lease_kills)
 }
 END_TEST
 
+static void needs_lease(bool is_needed)
+{
+    step((struct member_input){.type = MEMBER_LEASE, .needed = is_needed});
+}
+
+START_TEST(a_node_that_needs_no_lease_outlives_any_silence)
+{
+    create_running();
+    needs_lease(false);
+    ck_assert(o.set_lease && !o.leased);
+    ck_assert_uint_eq(o.lease_end_ms, CO_NEVER_MS);
+    time_goes_on(100000); /* ddprun was suspended */
+    assert_did(" KEEP_ALIVE");
+    assert_state(MEMBER_RUNNING);
+}
+END_TEST
+
+START_TEST(a_lease_that_is_needed_again_is_reported_when_it_runs)
+{
+    create_running();
+    needs_lease(false);
+    needs_lease(true);
+    ck_assert(o.leased && o.set_lease);
+    ck_assert_uint_eq(o.lease_end_ms, now_ms + 3000);
+    needs_lease(false);
+    time_goes_on(100000);
+    needs_lease(true); /* the last answer is too old */
+    ck_assert(!o.leased);
+    assert_state(MEMBER_RUNNING);
+    answered(now_ms);
+    ck_assert(o.leased && o.set_lease);
+    ck_assert_uint_eq(o.lease_end_ms, now_ms + 3000);
+    time_goes_on(3000);
+    assert_state(MEMBER_KILLING);
+}
+END_TEST
+
+START_TEST(a_lost_link_needs_its_lease_again)
+{
+    create_running();
+    needs_lease(false);
+    event(MEMBER_LINK_DOWN);
+    ck_assert(o.set_lease);
+    ck_assert_uint_eq(o.lease_end_ms, now_ms + 3000);
+    time_goes_on(3000);
+    assert_state(MEMBER_KILLING);
+}
+END_TEST
+
+START_TEST(a_place_is_taken_without_a_lease_where_none_is_needed)
+{
+    create_waiting();
+    needs_lease(false);
+    time_goes_on(100000);
+    assert_state(MEMBER_WAITING);
+    sealed(0, false);
+    assert_state(MEMBER_RUNNING);
+    ck_assert_uint_eq(o.lease_end_ms, CO_NEVER_MS);
+}
+END_TEST
+
 START_TEST(a_roster_in_this_process_has_no_leases)
 {
     create();
@@ -266,11 +368,17 @@ TCase *member_links_cases(void)
     tcase_add_test(t, a_kill_by_the_spawner_is_not_a_failure);
     tcase_add_test(t, a_renewed_lease_after_the_kill_reports_that_ranks_are_gone);
     tcase_add_test(t, an_evicted_node_joins_again);
+    tcase_add_test(t, a_node_whose_lease_is_over_seeks_the_coordinator_before_it_ends);
+    tcase_add_test(t, a_node_that_has_found_its_coordinator_again_joins_the_next_generation);
     tcase_add_test(t, a_waiting_node_leaves_a_silent_daemon_but_not_a_slow_one);
     tcase_add_test(t, a_lease_continues_while_no_node_has_the_roster);
     tcase_add_test(t, a_lease_continues_at_most_for_the_failover_timeout);
     tcase_add_test(t, a_hello_has_the_place_that_the_node_still_has);
     tcase_add_test(t, after_the_verdict_no_lease_kills);
+    tcase_add_test(t, a_node_that_needs_no_lease_outlives_any_silence);
+    tcase_add_test(t, a_lease_that_is_needed_again_is_reported_when_it_runs);
+    tcase_add_test(t, a_lost_link_needs_its_lease_again);
+    tcase_add_test(t, a_place_is_taken_without_a_lease_where_none_is_needed);
     tcase_add_test(t, a_roster_in_this_process_has_no_leases);
     tcase_add_test(t, a_node_with_the_roster_asks_what_it_waits_for);
     return t;
