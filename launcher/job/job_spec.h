@@ -116,8 +116,9 @@ struct job_world {
                                  * static. NULL: it was given */
     struct etcd_settings *etcd; /* owned; etcd is used, and decides which node has the roster; NULL:
                                  * no etcd */
-    bool failover;      /* c10d: another node replaces a coordinator that is lost or leaves */
-    bool endpoint_once; /* ... since no process at the endpoint begins the job a second time */
+    bool failover;         /* c10d: another node replaces a coordinator that is lost or leaves */
+    bool endpoint_once;    /* ... since no process at the endpoint begins the job a second time; */
+    bool endpoint_guessed; /* that was not given */
     enum job_host host;
     uint64_t keep_alive_ms; /* for a roster in this process, and how long a lease is; 0: the
                             * default */

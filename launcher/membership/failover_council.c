@@ -61,6 +61,19 @@ static bool is_at_endpoint(const struct failover_link *l)
            l->council.voter.record.term.owner == l->endpoint_id;
 }
 
+/* Without one only while the link goes to the roster here. */
+void failover_tell_lease(struct failover_link *l)
+{
+    const bool is_needed = council_get_lease(&l->council) != COUNCIL_LEASE_OFF;
+    if (l->closing || (!is_needed && (!l->is_up || l->roster == NULL)))
+        return;
+    l->callbacks.on_lease(l->callbacks.arg, is_needed);
+    if (l->spec->verbose > 0 && is_needed == l->needs_no_lease)
+        failover_note(l, CO_NOTE, "the ranks of this node need %s lease: %s node can take over",
+                      is_needed ? "a" : "no", is_needed ? "another" : "no other");
+    l->needs_no_lease = !is_needed;
+}
+
 /* Not within a step of a roster. */
 static void obey(struct failover_link *l, const struct council_orders *o)
 {
@@ -72,6 +85,8 @@ static void obey(struct failover_link *l, const struct council_orders *o)
         tell_roster(l, o);
     if (o->follow && !is_at_endpoint(l))
         failover_follow(l, &o->leader);
+    if (o->lease)
+        failover_tell_lease(l);
     if (o->over && l->closing)
         l->calls.close_parts(l);
 }
@@ -110,6 +125,7 @@ void failover_queue_orders(struct failover_link *l, const struct council_orders 
     q->make |= o->make;
     q->committed |= o->committed;
     q->over |= o->over;
+    q->lease |= o->lease;
     if (o->make) {
         q->has_past = o->has_past;
         q->past = o->past;
@@ -165,6 +181,13 @@ void failover_note_ended(struct failover_link *l, const struct elector_address *
 {
     struct council_orders orders;
     council_note_ended(&l->council, at, co_now_ms(), &orders);
+    failover_queue_orders(l, &orders);
+}
+
+void failover_note_leased(struct failover_link *l)
+{
+    struct council_orders orders;
+    council_note_leased(&l->council, co_now_ms(), &orders);
     failover_queue_orders(l, &orders);
 }
 
@@ -265,6 +288,30 @@ void failover_listen(struct failover_link *l)
     begin_council(l, &own);
 }
 
+/* At the start: what a loss of this node costs, and how to choose. */
+static void tell_failover(struct failover_link *l)
+{
+    const struct job_world *w = l->world;
+    const bool may_begin_twice = 2 * w->min_nodes <= w->max_nodes;
+    if (!l->council.stands)
+        failover_note(l, CO_NOTE,
+                      "a lost coordinator is not replaced with --nnodes %" PRIu32 ":%" PRIu32
+                      ": this ddprun, started again, could begin the job a second time. If it is "
+                      "not started again, use --rdzv-conf endpoint=once",
+                      w->min_nodes, w->max_nodes);
+    else if (w->max_nodes == 2)
+        failover_note(l, CO_NOTE,
+                      "the other node continues if this node, the coordinator, leaves, but not if "
+                      "it is lost. With --rdzv-conf failover=off the job ends in either case");
+    else
+        failover_note(l, CO_NOTE,
+                      "another node replaces the coordinator if this node is lost or leaves. With "
+                      "--rdzv-conf failover=off the job ends instead%s",
+                      may_begin_twice && w->endpoint_guessed
+                          ? "; if this ddprun is started again automatically, use endpoint=again"
+                          : "");
+}
+
 /* This node is the endpoint: the job begins with it. */
 void failover_on_roster(void *arg, struct local_roster *own)
 {
@@ -274,12 +321,7 @@ void failover_on_roster(void *arg, struct local_roster *own)
     failover_listen(l);
     if (l->server == NULL)
         begin_council(l, &(struct elector_address){0});
-    if (!l->council.stands)
-        failover_note(l, CO_NOTE,
-                      "a lost coordinator is not replaced with --nnodes %" PRIu32 ":%" PRIu32
-                      ": this ddprun, started again, could begin the job a second time. If it is "
-                      "not started again, use --rdzv-conf endpoint=once",
-                      l->world->min_nodes, l->world->max_nodes);
+    tell_failover(l);
     council_found(&l->council, draw_number(), co_now_ms(), &orders);
     failover_queue_orders(l, &orders);
     failover_offer_soon(l);

@@ -30,12 +30,14 @@ enum {
 static void on_up(void *arg, bool is_here)
 {
     struct failover_link *l = arg;
-    (void)is_here; /* also here: this node has a lease like all */
+    (void)is_here; /* also here: this node has a lease like all, unless the council needs none */
     l->is_up = true;
     l->wants_link = false;
     uv_timer_stop(&l->later);
     failover_hunt_end(l);
     l->callbacks.on_up(l->callbacks.arg, false);
+    if (l->is_up && l->roster != NULL)
+        failover_tell_lease(l);
 }
 
 static void on_moved_up(void *arg)
@@ -197,6 +199,11 @@ static int link_take_port(void *link, struct co_error *err)
     return endpoint_take_port(l->endpoint, err);
 }
 
+static void link_note_leased(void *link)
+{
+    failover_note_leased(link);
+}
+
 /* --- beginning and end --- */
 
 static void close_parts(struct failover_link *l)
@@ -323,5 +330,6 @@ const struct roster_link_ops failover_link_ops = {
     .lend_port = link_lend_port,
     .adopt = link_adopt,
     .take_port = link_take_port,
+    .note_leased = link_note_leased,
     .close = link_close,
 };

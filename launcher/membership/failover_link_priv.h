@@ -85,7 +85,8 @@ struct failover_link {
     uv_timer_t later; /* reports, from the loop, that the link is down */
     uv_timer_t orders_due, council_due;
     struct council_orders queued;
-    uint32_t n_voters; /* that were reported */
+    uint32_t n_voters;   /* that were reported */
+    bool needs_no_lease; /* this node; that was reported */
 
     struct port_probe *host_probe; /* of the coordinator before, by a new one */
     uint32_t probed_generation, probed_node;
@@ -120,6 +121,8 @@ void failover_queue_orders(struct failover_link *l, const struct council_orders 
 void failover_commit(struct failover_link *l);
 void failover_take_ballot(struct failover_link *l, const struct ballot *b, struct ballot *answer);
 void failover_note_ended(struct failover_link *l, const struct elector_address *at);
+void failover_tell_lease(struct failover_link *l); /* that of this node, by the council */
+void failover_note_leased(struct failover_link *l);
 void failover_resign(struct failover_link *l, const struct elector_record *last);
 void failover_yield(struct failover_link *l);
 

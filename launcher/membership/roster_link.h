@@ -31,6 +31,11 @@ struct roster_link_callbacks {
      * node has it: another one will follow. NULL: not needed */
     void (*on_vacant)(void *arg, uint64_t asked_ms);
 
+    /* Whether this node's spawner has to kill the ranks when the node's lease is over: a roster in
+     * this process may need no lease, as long as the link is up. note_leased() is the answer if it
+     * is needed. NULL: not needed */
+    void (*on_lease)(void *arg, bool is_needed);
+
     /* something worth a line on the terminal */
     void (*on_note)(void *arg, enum co_severity severity, const char *text);
     void *arg;
@@ -81,6 +86,10 @@ struct roster_link_ops {
     /* For a roster that is stepped in send(): call on_up or on_message with what it has sent, once.
      * NULL: they are called from the loop. returns whether there was anything */
     bool (*deliver)(void *link);
+
+    /* The answer to on_lease(), `is_needed`: the spawner has a lease that runs. NULL: nothing
+     * asks */
+    void (*note_leased)(void *link);
 
     /* What followed the end of the last generation; NULL, from a roster in this process: nothing
      * does. */

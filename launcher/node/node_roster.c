@@ -283,6 +283,8 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
     int n = roster_agent_obey(&g->agent, g->member, &o, events);
     if (o.set_lease)
         set_lease(g, o.lease_end_ms);
+    if (o.leased)
+        g->ops->note_leased(g->link);
     if (o.open_store)
         open_store(g);
     for (int i = 0; i < n; i++)
@@ -533,6 +535,13 @@ static void on_vacant(void *arg, uint64_t asked_ms)
     node_queue_drain(g->node->queue);
 }
 
+static void on_lease(void *arg, bool is_needed)
+{
+    struct node_roster *g = arg;
+    step_member(g, &(struct member_input){.type = MEMBER_LEASE, .needed = is_needed});
+    node_queue_drain(g->node->queue);
+}
+
 static void on_note(void *arg, enum co_severity severity, const char *text)
 {
     struct node_roster *g = arg;
@@ -671,6 +680,8 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                   .addresses = addresses};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
                                    .failover_timeout_ms = spec->world.failover_timeout_ms,
+                                   .seek_ms =
+                                       spec->world.failover ? spec->world.rejoin_timeout_ms : 0,
                                    .may_be_spare = is_led(g) || is_alone(g)};
     if (!is_alone(g) &&
         getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
@@ -703,6 +714,7 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
                                                     .on_message = on_message,
                                                     .on_down = on_down,
                                                     .on_vacant = on_vacant,
+                                                    .on_lease = on_lease,
                                                     .on_note = on_note,
                                                     .arg = g};
     node_report_set_link(n, &(struct node_report_link){.send = report_send,

@@ -45,11 +45,14 @@ static void draw_line(struct node_wait *w)
 static void print_wait(struct node_wait *w, const struct message_progress *p)
 {
     const struct job_world *world = &w->node->spec->world;
-    const bool seeks = member_get_state(w->member) == MEMBER_JOINING;
-    const uint64_t elapsed_ms = co_now_ms() - w->from_ms, most_ms = world->start_timeout_ms;
+    const bool joins = member_get_state(w->member) == MEMBER_JOINING;
+    const uint64_t now_ms = co_now_ms(), elapsed_ms = now_ms - w->from_ms;
+    const uint64_t end_ms =
+        joins ? w->from_ms + world->start_timeout_ms : member_seek_end_ms(w->member);
+    const bool seeks = joins || end_ms != CO_NEVER_MS;
     if (seeks)
         wait_text_seek(&w->text, w->daemon, w->trouble, elapsed_ms,
-                       elapsed_ms < most_ms ? most_ms - elapsed_ms : 0);
+                       now_ms < end_ms ? end_ms - now_ms : 0);
     else if (p != NULL)
         wait_text_progress(&w->text, p);
     else

@@ -89,11 +89,12 @@ static int set_is_host(const char *what, const char *value, enum cli_conf_host *
                    what);
 }
 
-static int set_word(const char *what, const char *value, const char *yes, const char *no, bool *ret,
-                    struct co_error *err)
+static int set_word(const char *what, const char *value, const char *yes, const char *no,
+                    enum cli_conf_word *ret, struct co_error *err)
 {
-    *ret = strcmp(value, yes) == 0;
-    return *ret || strcmp(value, no) == 0
+    const bool is_yes = strcmp(value, yes) == 0;
+    *ret = is_yes ? CLI_CONF_WORD_YES : CLI_CONF_WORD_NO;
+    return is_yes || strcmp(value, no) == 0
                ? 0
                : co_fail(err, -EINVAL, "invalid value '%.60s' for %s: expected %s or %s", value,
                          what, yes, no);
@@ -286,19 +287,48 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
     if (w->etcd != NULL && (rc = set_etcd(&conf.etcd, g, spec, err)) < 0)
         return rc;
     set_lease(&conf, w);
-    w->failover = conf.failover && !is_static && w->etcd == NULL && spec->remote == NULL &&
-                  w->has_others && conf.is_host != CLI_CONF_HOST_NO && d->assignment == NULL;
-    w->endpoint_once = conf.endpoint_once;
-    if (!w->failover && w->n_also > 0) {
-        w->n_also = 0;
-        if ((rc = cli_note(spec, err,
-                           "%s: only the first endpoint is used: the others are asked with "
-                           "--rdzv-conf failover=majority",
-                           d->given[OPTION_RDZV_ENDPOINT].by)) < 0)
-            return rc;
-    }
+    w->failover = !is_static && w->etcd == NULL && spec->remote == NULL && w->has_others &&
+                  w->max_nodes > 1 && d->assignment == NULL; /* it could be: cli_set_failover() */
     bool is_settled = spec->remote != NULL || d->assignment != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
         w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
     return 0;
+}
+
+/* --- failover, of back ends where it is possible --- */
+
+static bool may_lose_a_node(const struct job_spec *spec)
+{
+    return spec->world.min_nodes < spec->world.max_nodes || spec->max_restarts > 0 ||
+           spec->restart_after_progress;
+}
+
+/* Kubernetes starts a pod again, with its name. */
+static bool is_started_again(const struct draft *d)
+{
+    return host_env_get(d->world, "KUBERNETES_SERVICE_HOST") != NULL;
+}
+
+int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_RDZV_CONF];
+    struct job_world *w = &spec->world;
+    struct cli_conf conf = {0};
+    int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
+    if (rc < 0)
+        return rc;
+    w->failover =
+        w->failover && (conf.failover == CLI_CONF_WORD_UNSAID ? may_lose_a_node(spec)
+                                                              : conf.failover == CLI_CONF_WORD_YES);
+    w->endpoint_once = conf.endpoint_once == CLI_CONF_WORD_UNSAID
+                           ? !is_started_again(d)
+                           : conf.endpoint_once == CLI_CONF_WORD_YES;
+    w->endpoint_guessed = conf.endpoint_once == CLI_CONF_WORD_UNSAID;
+    if (w->failover || w->n_also == 0)
+        return 0;
+    w->n_also = 0;
+    return cli_note(spec, err,
+                    "%s: only the first endpoint is used: the others are asked with --rdzv-conf "
+                    "failover=majority",
+                    d->given[OPTION_RDZV_ENDPOINT].by);
 }

@@ -226,17 +226,18 @@ int cli_read_endpoints(const struct given *g, uint16_t port,
 enum { CLI_CONF_KEY_BYTES = 64 };
 
 enum cli_conf_host { CLI_CONF_HOST_UNSAID, CLI_CONF_HOST_YES, CLI_CONF_HOST_NO };
+enum cli_conf_word { CLI_CONF_WORD_UNSAID, CLI_CONF_WORD_YES, CLI_CONF_WORD_NO };
 
-struct cli_conf {                    /* 0: not given, unless noted otherwise */
-    uint64_t join_timeout_ms;        /* c10d: until the first generation */
-    uint64_t timeout_ms;             /* static: the same */
-    uint64_t last_call_timeout_ms;   /* c10d: the join window */
-    bool has_last_call_timeout;      /* it may be 0 */
-    uint64_t keep_alive_interval_ms; /* c10d: between keep-alives */
-    uint32_t keep_alive_max_attempt; /* and how many may be missed, 2 or more */
-    enum cli_conf_host is_host;      /* c10d: is this node the endpoint's? */
-    bool failover;                   /* c10d: majority */
-    bool endpoint_once;              /* c10d: its ddprun is not started again */
+struct cli_conf {                     /* 0: not given, unless noted otherwise */
+    uint64_t join_timeout_ms;         /* c10d: until the first generation */
+    uint64_t timeout_ms;              /* static: the same */
+    uint64_t last_call_timeout_ms;    /* c10d: the join window */
+    bool has_last_call_timeout;       /* it may be 0 */
+    uint64_t keep_alive_interval_ms;  /* c10d: between keep-alives */
+    uint32_t keep_alive_max_attempt;  /* and how many may be missed, 2 or more */
+    enum cli_conf_host is_host;       /* c10d: is this node the endpoint's? */
+    enum cli_conf_word failover;      /* c10d: majority */
+    enum cli_conf_word endpoint_once; /* c10d: its ddprun is not started again */
     struct etcd_settings etcd;
     char unknown[CLI_CONF_KEY_BYTES]; /* the first unknown key; empty: none */
 };
@@ -245,5 +246,9 @@ struct cli_conf {                    /* 0: not given, unless noted otherwise */
  * text      blanks around keys and values do not count; of a key given twice the last value does
  * returns   0; -EINVAL, -ERANGE: the text names the setting */
 int cli_conf_parse(const char *what, const char *text, struct cli_conf *ret, struct co_error *err);
+
+/* Whether another node replaces a lost coordinator; reads how many restarts there are, and what
+ * cli_set_meeting() has set. */
+int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
 #endif

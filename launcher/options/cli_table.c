@@ -100,7 +100,7 @@ const struct co_option cli_table[] = {
     {OPTION_RDZV_ENDPOINT, 0, "rdzv-endpoint", "HOST[:PORT][,...]", "PET_RDZV_ENDPOINT",
      "Rendezvous endpoint: a node of the job, a ddp-rendezvous server, or an etcd server. Default "
      "port: 29400; etcd: 2379; static: --master-port. On one node, static uses the port as "
-     "MASTER_PORT. c10d with failover=majority: the job begins at the first endpoint of a list; "
+     "MASTER_PORT. c10d: the job begins at the first endpoint of a list; "
      "nodes that start later also ask the others which node is the coordinator.",
      .brief = "Rendezvous endpoint, the same on all nodes."},
     {OPTION_RDZV_ID, 0, "rdzv-id", "ID", "PET_RDZV_ID",
@@ -180,8 +180,8 @@ const struct co_option cli_table[] = {
      .help = "Exclude a node after N failures of its ranks, in total or within TIME. The other "
              "nodes continue, or wait for a new one. Default: never."},
     {OPTION_REJOIN_TIMEOUT, 0, "rejoin-timeout", "TIME", .weak = true,
-     .help = "How long to wait for new nodes when fewer than MIN nodes are left. Default: "
-             "the value of --start-timeout."},
+     .help = "How long to wait for new nodes when fewer than MIN nodes are left, and how long a "
+             "node without a coordinator looks for one. Default: the value of --start-timeout."},
     {OPTION_ADMIT_AT, 0, "admit-at", "now|checkpoint", .weak = true,
      .help = "When to admit a node that joins a running job. now (default): at once, with a "
              "restart of all ranks. checkpoint: after the ranks have saved their state."},

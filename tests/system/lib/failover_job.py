@@ -10,6 +10,7 @@ from recovery_job import Nodes
 
 CONF = "failover=majority"
 ONCE = "failover=majority,endpoint=once"
+AGAIN = "endpoint=again"
 LEADS = "this node is the coordinator now"
 MOVED = "the coordinator moved to another node"
 ENDED = "its ddprun, which hosted the coordinator, has ended"
@@ -18,15 +19,16 @@ ENDED = "its ddprun, which hosted the coordinator, has ended"
 class Group(Party):
     """The first node that is started is at the endpoint, and is named a."""
 
-    def __init__(self, nodes, conf=CONF, place=None, endpoints=(1,), more=(), script=SHOW, window="0"):
-        """endpoints: hosts, the first one is where the job begins"""
+    def __init__(self, nodes, conf=CONF, place=None, endpoints=(1,), more=(), script=SHOW, window="0", seeks="0"):
+        """endpoints: hosts, the first one is where the job begins
+        seeks: for how long a node without a lease looks for the coordinator"""
         self.dir = tempfile.TemporaryDirectory()
         super().__init__(os.path.join(self.dir.name, "end"))
         self.place = place = place or Loopback()
         self.port = place.port()
         listed = ",".join(f"{place.address(host)}:{self.port}" for host in endpoints)
-        self.words = ("-v", "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", listed, "--rdzv-id", "job", "--rdzv-conf", conf,
-                      "--join-window", window, *more, *script)
+        self.words = ("-v", "--nnodes", nodes, "--rdzv-backend", "c10d", "--rdzv-endpoint", listed, "--rdzv-id", "job", *(("--rdzv-conf", conf) if conf else ()),
+                      "--rejoin-timeout", seeks, "--join-window", window, *more, *script)
 
     def __exit__(self, *_):
         super().__exit__()

@@ -7,12 +7,53 @@ Covers: rendezvous/ballots, rendezvous/quorum, launcher/membership, launcher/nod
 import signal
 import unittest
 
-from failover_job import ENDED, LEADS, ONCE, Group, LastingGroup
-from harness import main
+from failover_job import AGAIN, ENDED, LEADS, ONCE, Group, LastingGroup
+from harness import DEADLINE_S, await_true, main
 from places import Namespaces, NoPlace
 
 
 class Failover(unittest.TestCase):
+    def test_by_default_a_job_continues_without_the_node_where_it_began(self):
+        with Group("1:3", conf=None) as group:
+            names, ranks = group.begin(3)
+            self.assertIn(b"note: another node replaces the coordinator if this node is lost or leaves", group.nodes["a"].said_so_far())
+            self.assertNotIn(b"replaces the coordinator", group.nodes["b"].said_so_far())
+            group.kill("a")
+            again = group.hear(ranks["b"].generation + 1, names[1:])
+            self.assertEqual({rank.world for rank in again.values()}, {2})
+            group.finish()
+
+    def test_two_nodes_continue_without_the_coordinator_only_if_it_leaves(self):
+        for leaves in True, False:
+            with self.subTest(leaves=leaves), Group("1:2", conf=None) as group:
+                names, ranks = group.begin(2)
+                self.assertIn(b"the other node continues if this node, the coordinator, leaves, but not if it is lost",
+                              group.nodes["a"].said_so_far())
+                if not leaves:
+                    group.kill("a")
+                    group.assert_end(75, names[1:])
+                    continue
+                group.nodes["a"].signal(signal.SIGTERM)
+                group.assert_end(-signal.SIGTERM, ["a"])
+                group.hear(ranks["b"].generation + 1, ["b"])
+                group.finish()
+
+    def test_a_stopped_coordinator_keeps_its_ranks_where_no_other_can_replace_it(self):
+        with Group("1:3", conf=None) as group:
+            names, ranks = group.begin(3)
+            needless = b"the ranks of this node need no lease"
+            n_said = group.nodes["a"].said_so_far().count(needless)
+            group.kill("c")
+            ranks = group.hear(ranks["a"].generation + 1, names[:2])
+            await_true(lambda: group.nodes["a"].said_so_far().count(needless) > n_said, deadline_s=DEADLINE_S)
+            group.nodes["a"].signal(signal.SIGSTOP)
+            group.assert_end(75, ["b"])  # its lease is over
+            self.assertTrue(ranks["a"].lives())
+            group.nodes["a"].signal(signal.SIGCONT)
+            again = group.hear(ranks["a"].generation + 1, ["a"])
+            self.assertEqual(again["a"].world, 1)
+            group.finish()
+
     def test_a_killed_coordinator_is_replaced_and_no_other_rank_ends_before(self):
         with Group("2:3") as group:
             names, ranks = group.begin(3)
@@ -36,7 +77,7 @@ class Failover(unittest.TestCase):
 
     def test_a_coordinator_that_leaves_hands_over(self):
         for nodes in "2:3", "1:3":  # also where a lost one is not replaced
-            with self.subTest(nodes), Group(nodes) as group:
+            with self.subTest(nodes), Group(nodes, AGAIN) as group:
                 names, ranks = group.begin(3)
                 group.nodes["a"].signal(signal.SIGTERM)
                 self.assertEqual(group.nodes["a"].finish()[0], -signal.SIGTERM)
@@ -80,7 +121,7 @@ class Failover(unittest.TestCase):
             group.finish()
 
     def test_a_killed_coordinator_is_not_replaced_where_it_could_begin_the_job_again(self):
-        with Group("1:3") as group:
+        with Group("1:3", AGAIN) as group:
             names, _ = group.begin(3)
             self.assertIn(b"a lost coordinator is not replaced with --nnodes 1:3", group.nodes["a"].said_so_far())
             group.kill("a")
@@ -113,6 +154,28 @@ class Cuts(unittest.TestCase):
             self.assertEqual({rank.world for rank in again.values()}, {2})
             self.assertEqual(group.nodes["a"].finish()[0], 75)
             group.drop("a")
+            group.finish()
+
+    def test_a_coordinator_that_was_cut_off_joins_again_when_the_network_is_back(self):
+        with self.place, Group("2:3", place=self.place, seeks="10m") as group:
+            names, ranks = group.begin(3)
+            self.place.cut(1)
+            again = group.hear(ranks["b"].generation + 1, names[1:])
+            group.nodes["a"].read_until("waiting for the rendezvous endpoint")
+            self.place.rejoin(1)
+            last = group.hear(again["b"].generation + 1, names)
+            self.assertEqual({rank.world for rank in last.values()}, {3})
+            group.finish()
+
+    def test_a_node_that_was_cut_off_joins_again_when_the_network_is_back(self):
+        with self.place, Group("2:3", place=self.place, seeks="10m") as group:
+            names, ranks = group.begin(3)
+            self.place.cut(2)
+            again = group.hear(ranks["a"].generation + 1, ["a", "c"])
+            group.nodes["b"].read_until("waiting for the rendezvous endpoint")
+            self.place.rejoin(2)
+            last = group.hear(again["a"].generation + 1, names)
+            self.assertEqual({rank.world for rank in last.values()}, {3})
             group.finish()
 
     def test_a_coordinator_keeps_its_job_when_another_node_is_cut_off(self):

@@ -22,7 +22,7 @@ class Chaos(Group):
     """Names are in `hosts` while their ddpruns stand."""
 
     def __init__(self, draw):
-        super().__init__(f"{LEAST}:{MOST}", ONCE, endpoints=range(1, N_HOSTS + 1))
+        super().__init__(f"{LEAST}:{MOST}", ONCE, endpoints=range(1, N_HOSTS + 1), seeks="10m")
         self.draw = draw
         self.hosts = {}
         self.done = []  # for the report of a failed test

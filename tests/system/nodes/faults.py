@@ -30,7 +30,7 @@ class Stopped(unittest.TestCase):
 
     @staticmethod
     def node(port, name, *more):
-        return Node(*c10d(port, "--join-window", "0", "--local-addr", name, *(() if STOP_S else LEASE), *more, nodes="1:2"), RANK, "pid", *UP)
+        return Node(*c10d(port, "--join-window", "0", "--rejoin-timeout", "0", "--local-addr", name, *(() if STOP_S else LEASE), *more, nodes="1:2"), RANK, "pid", *UP)
 
     def start(self, a, b):
         """Until both are in one generation; returns b's rank."""

@@ -229,20 +229,42 @@ END_TEST
 START_TEST(failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves)
 {
     struct cli_conf conf;
-    JOB("ddprun", "-N2:3", C10D, "train.py");
+    JOB("ddprun", "-N2:3", C10D, "train.py"); /* by default: it can continue without a node */
+    ck_assert(w->failover && w->endpoint_once && w->endpoint_guessed);
+    JOB("ddprun", "-N2", C10D, "--max-restarts=1", "train.py");
+    ck_assert(w->failover);
+    JOB("ddprun", "-N2", C10D, "--restart-after-progress=60", "train.py");
+    ck_assert(w->failover);
+    JOB("ddprun", "-N2", C10D, "train.py");
     ck_assert(!w->failover);
-    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority", "train.py");
-    ck_assert(w->failover && !w->endpoint_once);
+    JOB("ddprun", "-N2", C10D, "--rdzv-conf=failover=majority", "train.py");
+    ck_assert(w->failover);
     JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority,endpoint=once", "train.py");
-    ck_assert(w->failover && w->endpoint_once);
+    ck_assert(w->failover && w->endpoint_once && !w->endpoint_guessed);
     JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=off,endpoint=again", "train.py");
     ck_assert(!w->failover && !w->endpoint_once);
-    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority,is_host=0", "train.py");
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=is_host=0", "train.py");
+    ck_assert(w->failover);
+    JOB("ddprun", "-N1", "--rdzv-backend=c10d", "--rdzv-endpoint=node1", "--max-restarts=1",
+        "train.py");
+    ck_assert(!w->failover);
+    JOB("ddprun", "-N2:3", "--rdzv-backend=static", "--master-addr=node1", "--node-rank=0",
+        "train.py");
     ck_assert(!w->failover);
     ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "failover=alone", &conf, &err), -EINVAL);
     ck_assert_str_eq(err.text,
                      "invalid value 'alone' for --rdzv-conf failover: expected majority or off");
     ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "endpoint=maybe", &conf, &err), -EINVAL);
+}
+END_TEST
+
+START_TEST(kubernetes_starts_the_endpoint_again)
+{
+    WITH_ENV("KUBERNETES_SERVICE_HOST=10.96.0.1");
+    JOB("ddprun", "-N1:3", C10D, "train.py");
+    ck_assert(w->failover && !w->endpoint_once);
+    JOB("ddprun", "-N1:3", C10D, "--rdzv-conf=endpoint=once", "train.py");
+    ck_assert(w->failover && w->endpoint_once);
 }
 END_TEST
 
@@ -448,6 +470,7 @@ TEST_SUITE(cli_rdzv)
     tcase_add_test(c, etcd_has_both_of_torchruns_backend_names);
     tcase_add_test(c, etcd_credentials_have_both_of_torchruns_names);
     tcase_add_test(c, failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves);
+    tcase_add_test(c, kubernetes_starts_the_endpoint_again);
     tcase_add_test(c, a_list_of_endpoints_begins_with_the_one_where_the_job_begins);
     tcase_add_test(c, a_bad_list_of_endpoints_is_rejected);
     tcase_add_test(c, a_setting_of_another_backend_is_ignored);
