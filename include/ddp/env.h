@@ -61,6 +61,9 @@
 #define DDP_ENV_CHECKPOINT_FD                                                                      \
     "DDP_CHECKPOINT_FD" /* readable once a checkpoint is requested. A byte written
                       into it: this rank has saved its state */
+#define DDP_ENV_ENCRYPT_FD                                                                         \
+    "DDP_ENCRYPT_FD" /* with --encrypt and several nodes: of a sealed memfd with the secret of the
+                        job, from which libddp derives its keys (segments/data_secret.h) */
 #define DDP_ENV_PROGRESS_FD                                                                        \
     "DDP_PROGRESS_FD" /* of a pipe: a line "step N" written into it reports that N steps of the
                          training are complete, since its very beginning */
@@ -101,6 +104,12 @@
     "DDP_SOCKET_LANES" /* connections between two ranks of different nodes that large exchanges
                           are striped over: "1" to "16"; "auto": ranks
                           measure whether more than one pays */
+#define DDP_ENV_ENCRYPT                                                                            \
+    "DDP_ENCRYPT" /* "1": connections to ranks on other nodes are encrypted; "0". ddprun --encrypt
+                     sets it */
+#define DDP_ENV_ENCRYPT_KEY_FILE                                                                   \
+    "DDP_ENCRYPT_KEY_FILE" /* where ranks take their key from, instead of ddprun: a file of 64 or
+                              more hexadecimal digits, for its owner only */
 #define DDP_ENV_SEGMENT_BYTES                                                                      \
     "DDP_SEGMENT_BYTES"               /* address space for one rank's ddp_alloc(); pages
                                                      cost memory only once they are written */

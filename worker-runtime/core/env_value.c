@@ -67,6 +67,7 @@ static const struct {
 } table[] = {
     {DDP_ENV_NODE_RANK, is_number, "a number of 0 or more"},
     {DDP_ENV_SOCKET_LANES, is_lanes, "a number of 1 to 16, or auto"},
+    {DDP_ENV_ENCRYPT, is_flag, "0 or 1"},
     {DDP_ENV_SEGMENT_BYTES, is_segment, "a size of 1M to 64T, such as 256M or 8G"},
     {DDP_ENV_TIMEOUT, is_timeout, "a duration of more than 0, such as 90, 1.5s or 10m"},
     {DDP_ENV_PROGRESS_THREAD, is_flag, "0 or 1"},

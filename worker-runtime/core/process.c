@@ -183,6 +183,23 @@ void process_keep(void *memory)
     }
 }
 
+static char library_key[PROCESS_LIBRARY_KEY_BYTES];
+static pthread_mutex_t library_key_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void process_set_library_key(const char key[PROCESS_LIBRARY_KEY_BYTES])
+{
+    pthread_mutex_lock(&library_key_mutex);
+    memcpy(library_key, key, sizeof library_key);
+    pthread_mutex_unlock(&library_key_mutex);
+}
+
+void process_get_library_key(char ret[PROCESS_LIBRARY_KEY_BYTES])
+{
+    pthread_mutex_lock(&library_key_mutex);
+    memcpy(ret, library_key, sizeof library_key);
+    pthread_mutex_unlock(&library_key_mutex);
+}
+
 unsigned process_count_join(void)
 {
     static atomic_uint n_joins;

@@ -45,6 +45,13 @@ void process_lose_peer(void);
  * text   "cannot connect to ..."; the same again is not sent; cut to 255 bytes */
 void process_tell_wait(const char *text);
 
+/* The key of the job for libraries that encrypt their own connections, as text: what they have
+ * under way does not outlive another key, so it is the same in all generations. "": none.
+ * Thread-safe; set before the first such library is used. */
+#define PROCESS_LIBRARY_KEY_BYTES 65
+void process_set_library_key(const char key[PROCESS_LIBRARY_KEY_BYTES]);
+void process_get_library_key(char ret[PROCESS_LIBRARY_KEY_BYTES]);
+
 /* How often this process joined other nodes, this time included. */
 unsigned process_count_join(void);
 

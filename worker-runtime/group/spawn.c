@@ -64,8 +64,9 @@ struct spawn {
 static void set_environment(const struct spawn *s, int rank)
 {
     static const char *const of_the_parent[] = {
-        DDP_ENV_NODE_FD,     DDP_ENV_CHECKPOINT_FD, DDP_ENV_CHECKPOINT_SIGNAL, DDP_ENV_NODE_RANK,
-        DDP_ENV_MASTER_ADDR, DDP_ENV_MASTER_PORT,   DDP_ENV_ERROR_FILE,        DDP_ENV_PROGRESS_FD};
+        DDP_ENV_NODE_FD,    DDP_ENV_CHECKPOINT_FD, DDP_ENV_CHECKPOINT_SIGNAL,
+        DDP_ENV_NODE_RANK,  DDP_ENV_MASTER_ADDR,   DDP_ENV_MASTER_PORT,
+        DDP_ENV_ERROR_FILE, DDP_ENV_PROGRESS_FD,   DDP_ENV_ENCRYPT_FD};
     for (size_t i = 0; i < sizeof of_the_parent / sizeof *of_the_parent; i++)
         unsetenv(of_the_parent[i]);
     env_set_number(DDP_ENV_RANK, rank);

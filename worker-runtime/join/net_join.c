@@ -13,10 +13,12 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/scope.h"
+#include "data_key.h"
 #include "env.h"
 #include "pmi_store.h"
 #include "rendezvous/client/client.h"
 #include "segments/control.h"
+#include "worker-runtime/cipher/cipher.h"
 #include "worker-runtime/core/backend.h"
 #include "worker-runtime/core/env_value.h"
 #include "worker-runtime/core/process.h"
@@ -289,7 +291,8 @@ static int listen_all(struct joining *j, struct co_error *err)
     j->mine = (struct net_member){.rank = (uint32_t)j->who->rank,
                                   .local_rank = (uint32_t)j->who->local_rank,
                                   .pid = (uint32_t)getpid(),
-                                  .address = j->address};
+                                  .address = j->address,
+                                  .encrypts = j->to->has_key};
     int code = j->interface == NULL ? look_at_interfaces(j, err) : 0;
     if (code == 0)
         code = choose_ends(j, &j->address, &j->mine.ends, err);
@@ -494,6 +497,23 @@ static int get_table(struct joining *j, struct table *ret, struct co_error *err)
     return is_whole ? 0 : co_fail(err, -EIO, "the table of ranks in the store is damaged");
 }
 
+/* The table is not authenticated, but it names the rank; connections are, and would only be
+ * refused. */
+static int check_encryption(const struct joining *j, struct co_error *err)
+{
+    const struct net_member *own = &j->to->member[j->who->rank];
+    for (int r = 0; r < j->who->world_size; r++) {
+        const struct net_member *other = &j->to->member[r];
+        if ((other->encrypts != 0) != j->to->has_key)
+            return co_fail(err, -ENOEXEC,
+                           "rank %d (%s) %s and rank %d (%s) %s: start ddprun with --encrypt, or "
+                           "set " DDP_ENV_ENCRYPT ", on all nodes or on none",
+                           r, other->host, other->encrypts != 0 ? "encrypts" : "does not encrypt",
+                           j->who->rank, own->host, j->to->has_key ? "encrypts" : "does not");
+    }
+    return 0;
+}
+
 static int share_table(struct joining *j, struct co_error *err)
 {
     struct table t = {0};
@@ -512,7 +532,7 @@ static int share_table(struct joining *j, struct co_error *err)
         code = hand_down(j, j->to->member, (size_t)j->who->world_size * sizeof *j->to->member, err);
     memcpy(j->to->cookie, t.cookie, sizeof j->to->cookie);
     j->to->network = t.network;
-    return code;
+    return code != 0 ? code : check_encryption(j, err);
 }
 
 /* --- what comes of it ------------------------------------------------------------------------- */
@@ -565,6 +585,18 @@ static struct net_join *new_join(const struct env_who *who)
     return NULL;
 }
 
+static int find_key(const struct env_who *who, struct net_join *to, struct co_error *err)
+{
+    struct data_keys keys;
+    const int code = data_key_find(env_getenv, NULL, who->generation, &keys, &to->has_key, err);
+    if (code != 0 || !to->has_key)
+        return code;
+    memcpy(to->key, keys.generation, sizeof to->key);
+    process_set_library_key(keys.library);
+    cipher_wipe(&keys, sizeof keys);
+    return 0;
+}
+
 int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
              struct co_error *err)
 {
@@ -577,6 +609,8 @@ int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_
     int code = 0;
     if (to == NULL || node == NULL)
         code = co_fail(err, -ENOMEM, "out of memory");
+    if (code == 0)
+        code = find_key(who, to, err);
     if (code == 0 && pmi_store_is_for(who))
         code = pmi_store_find(who, deadline_ms, err);
     if (code == 0)
@@ -613,6 +647,7 @@ void net_join_destroy(struct net_join *to)
         return;
     for (int i = 0; i < NET_N_CHANNELS; i++)
         co_close_at(&to->listener[i]);
+    cipher_wipe(to->key, sizeof to->key);
     net_map_fini(&to->map);
     free(to->member);
     free(to->world_rank);

@@ -20,6 +20,8 @@ struct net_join { /* what came of it, kept for the life of the job */
     struct net_member *member;    /* owned; by position */
     int listener[NET_N_CHANNELS]; /* owned; taken when set to -1 */
     uint8_t cookie[NET_COOKIE_BYTES];
+    uint8_t key[NET_KEY_BYTES];  /* of this generation, if has_key */
+    bool has_key;                /* connections between nodes are encrypted */
     struct cost_network network; /* what rank 0's node has given */
     uint32_t *world_rank;        /* owned; of each local rank */
     char where[64];              /* " on node 1 (host)" */
@@ -40,6 +42,12 @@ struct net_join_opts {
  *           -ENOMEM, -EIO, -errno */
 int net_join(const struct net_join_opts *opts, uint64_t deadline_ms, struct net_join **ret,
              struct co_error *err);
+/* NULL: connections are not encrypted */
+static inline const uint8_t *net_join_key(const struct net_join *j)
+{
+    return j->has_key ? j->key : NULL;
+}
+
 void net_join_destroy(struct net_join *j); /* NULL is fine */
 
 #endif

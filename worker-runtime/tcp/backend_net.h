@@ -60,6 +60,7 @@ struct backend_net_opts {
     const struct reduce_kernels *kernels;
     const struct net_tuning *tuning; /* copied; NULL: the default */
     const uint8_t *cookie;           /* NET_COOKIE_BYTES, lent for the life of the job */
+    const uint8_t *key;              /* NET_KEY_BYTES, lent as well; NULL: not encrypted */
     uint32_t group;                  /* distinguishes groups */
     bool spin;                       /* each rank of the node has a processor of its own */
     uint64_t timeout_ms;

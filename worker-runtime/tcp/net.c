@@ -133,6 +133,7 @@ static int make_links(const struct net *n, enum net_channel channel, struct net_
                                    .channel = channel,
                                    .group = o->group,
                                    .cookie = o->cookie,
+                                   .key = o->key,
                                    .listener = o->listener[channel],
                                    .timeout_ms = o->timeout_ms,
                                    .control = o->control};

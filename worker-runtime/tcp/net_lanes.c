@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "net_links_priv.h"
+#include "net_secure.h"
 #include "worker-runtime/core/process.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static void go_on(struct net_links *l, unsigned peer, unsigned lane)
         begin(l, peer, lane, x);
     if (x->state != NET_LANE_OPENING)
         return;
-    const int code = net_links_finish_connecting(l, peer, lane, x->fd);
+    const int code = net_links_finish_connecting(l, peer, lane, x->fd, &x->secure);
     if (code == 0) {
         x->state = NET_LANE_OPEN;
         x->sent_ms = co_now_ms();
@@ -88,10 +89,8 @@ enum net_lane_state net_lanes_state(const struct net_links *l, unsigned peer, un
     return net_lane_of(l, peer, lane)->state;
 }
 
-ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
-                       unsigned n_v)
+static ssize_t send_raw(struct lane *x, const struct iovec *v, unsigned n_v)
 {
-    struct lane *x = net_lane_of(l, peer, lane);
     const struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
     const ssize_t n = sendmsg(x->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0)
@@ -99,14 +98,46 @@ ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const 
     return n >= 0 ? n : errno == EINTR ? -EAGAIN : -errno;
 }
 
-ssize_t net_lanes_receive(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
-                          unsigned n_v)
+ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
+                       unsigned n_v)
+{
+    struct lane *x = net_lane_of(l, peer, lane);
+    if (x->secure == NULL)
+        return send_raw(x, v, n_v);
+    const int code =
+        net_secure_seal(x->secure, l->opts.rank < peer ? NET_SECURE_OWN : NET_SECURE_PEERS, v, n_v);
+    const struct iovec rest = records_rest(&x->secure->out);
+    const ssize_t n = code == 0 ? send_raw(x, &rest, 1) : code;
+    const size_t gone = n > 0 ? records_went(&x->secure->out, (size_t)n) : 0;
+    return n <= 0 ? n : gone > 0 ? (ssize_t)gone : -EAGAIN;
+}
+
+static ssize_t receive_raw(const struct lane *x, const struct iovec *v, unsigned n_v)
 {
     struct msghdr m = {.msg_iov = (struct iovec *)v, .msg_iovlen = n_v};
-    const ssize_t n = recvmsg(net_lane_of(l, peer, lane)->fd, &m, MSG_DONTWAIT);
+    const ssize_t n = recvmsg(x->fd, &m, MSG_DONTWAIT);
     if (n == 0)
         return -EPIPE;
     return n > 0 ? n : errno == EINTR ? -EAGAIN : -errno;
+}
+
+ssize_t net_lanes_receive(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
+                          unsigned n_v)
+{
+    const struct lane *x = net_lane_of(l, peer, lane);
+    struct iovec space;
+    if (x->secure == NULL)
+        return receive_raw(x, v, n_v);
+    for (;;) {
+        const ssize_t n = net_secure_open(x->secure, v, n_v);
+        const int code = n == -EAGAIN ? records_space(&x->secure->in, &space) : 0;
+        if (n != -EAGAIN || code != 0)
+            return code != 0 ? code : n;
+        const ssize_t came = receive_raw(x, &space, 1);
+        if (came < 0)
+            return came;
+        records_came(&x->secure->in, (size_t)came);
+    }
 }
 
 bool net_lanes_is_silent(const struct net_links *l, unsigned peer, unsigned lane)
@@ -121,8 +152,8 @@ size_t net_lanes_watch(const struct net_links *l, unsigned peer, unsigned lane, 
 {
     const struct lane *x = net_lane_of(l, peer, lane);
     const bool is_opening = x->state == NET_LANE_OPENING, is_open = x->state == NET_LANE_OPEN;
-    const int events =
-        (is_open && in ? POLLIN : 0) | (is_opening || (is_open && out) ? POLLOUT : 0);
+    const int events = (is_open && in ? POLLIN : 0) | (is_open && out ? POLLOUT : 0) |
+                       (is_opening ? net_secure_event(x->secure) : 0);
     if (events == 0)
         return 0;
     *ret = (struct pollfd){.fd = x->fd, .events = (short)events};

@@ -28,7 +28,7 @@ void net_lanes_close(struct net_links *l, unsigned peer, unsigned lane);
 /* The network interface that a lane is kept to; "": it has none of its own. */
 const char *net_lanes_device(const struct net_links *l, unsigned peer, unsigned lane);
 
-/* Of an open lane. returns bytes; -EAGAIN; -EPIPE the other side closed; -errno */
+/* Of an open lane. returns as net_links_send() */
 ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,
                        unsigned n_v);
 ssize_t net_lanes_receive(struct net_links *l, unsigned peer, unsigned lane, const struct iovec *v,

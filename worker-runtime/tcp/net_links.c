@@ -12,6 +12,7 @@
 #include "common/secret.h"
 #include "net_links_priv.h"
 #include "net_move.h"
+#include "net_secure.h"
 #include "segments/control.h"
 #include "worker-runtime/core/process.h"
 
@@ -41,6 +42,9 @@ int net_links_create(const struct net_links_opts *opts, struct net_links **ret,
     l->opts = *opts;
     l->listener.fd = opts->listener;
     memcpy(l->cookie, opts->cookie, sizeof l->cookie);
+    l->has_key = opts->key != NULL;
+    if (l->has_key)
+        memcpy(l->key, opts->key, sizeof l->key);
     process_own_socket(opts->listener);
     for (unsigned i = 0; i < opts->n; i++)
         l->link[i] = (struct link){.out = -1, .in = -1};
@@ -87,10 +91,12 @@ void net_links_destroy(struct net_links *l)
         net_moves_fini(l, i);
         net_lanes_fini(l, i);
         close_link(&l->link[i]);
+        net_secure_destroy(l->link[i].secure);
     }
     for (unsigned i = 0; i < l->n_newcomers; i++)
         net_links_close_socket(l->newcomer[i].fd);
     net_links_close_socket(l->listener.fd);
+    cipher_wipe(l->key, sizeof l->key);
     free(l);
 }
 
@@ -110,13 +116,34 @@ static int check_hello(struct net_links *l, const struct hello *h, struct co_err
     if (h->group != l->opts.group || h->channel != (uint32_t)l->opts.channel ||
         h->to != l->opts.rank || h->from >= l->opts.n || h->from == l->opts.rank)
         return co_fail(why, -EPROTO, "refused a connection: the rank expects another peer");
+    const int code = net_secure_check(l, h, why);
+    if (code != 0)
+        return code;
     if (h->lane == HELLO_MOVES)
         return net_move_check(l, h, why);
     if (h->lane != 0)
         return net_lanes_check(l, h, why);
-    if (l->link[h->from].in >= 0)
+    const struct link *k = &l->link[h->from];
+    if (k->in >= 0 && (k->says_in || !net_secure_is_unused(k->secure)))
         return co_fail(why, -EEXIST, "rank %u connected twice", l->opts.member[h->from].rank);
     return 0;
+}
+
+/* The answer to an encrypted connection may have been lost: then the peer connects again. */
+static void link_take(struct net_links *l, const struct hello *h, int fd)
+{
+    struct link *k = &l->link[h->from];
+    const int old = k->in;
+    k->in = fd;
+    if (old >= 0 && k->out == old)
+        k->out = fd;
+    net_links_close_socket(old);
+    if (net_secure_take(l, h, fd, &k->secure) != 0) { /* its end is seen by the one that uses it */
+        shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    l->n_new += !k->is_new;
+    k->is_new = true;
 }
 
 /* returns whether the newcomer stays one */
@@ -141,9 +168,7 @@ static bool newcomer_hear(struct net_links *l, struct newcomer *c)
         net_lanes_take(l, &c->hello, c->fd);
         return false;
     }
-    l->link[c->hello.from].in = c->fd;
-    l->link[c->hello.from].is_new = true;
-    l->n_new++;
+    link_take(l, &c->hello, c->fd);
     return false;
 }
 
@@ -258,7 +283,8 @@ static int begin_connecting(struct net_links *l, unsigned peer)
     return 0;
 }
 
-static int say_hello(struct net_links *l, unsigned peer, unsigned lane, int fd)
+static int say_hello(struct net_links *l, unsigned peer, unsigned lane, int fd,
+                     struct net_secure **secure)
 {
     struct hello h = {.magic = HELLO_MAGIC,
                       .version = HELLO_VERSION,
@@ -268,14 +294,22 @@ static int say_hello(struct net_links *l, unsigned peer, unsigned lane, int fd)
                       .from = l->opts.rank,
                       .to = peer};
     memcpy(h.cookie, l->cookie, sizeof h.cookie);
+    const int code = net_secure_offer(l, &h, secure);
+    if (code != 0)
+        return code;
     ssize_t n = send(fd, &h, sizeof h, MSG_NOSIGNAL);
     if (n < 0)
         return -errno;
-    return n == sizeof h ? 0 : -EIO; /* the first bytes always fit an empty buffer */
+    if (n != sizeof h)
+        return -EIO; /* the first bytes always fit an empty buffer */
+    return secure != NULL && *secure != NULL ? -EAGAIN : 0;
 }
 
-int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd)
+int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd,
+                                struct net_secure **secure)
 {
+    if (secure != NULL && *secure != NULL && (*secure)->awaits)
+        return net_secure_hear(l, *secure, fd);
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int error = 0;
     socklen_t size = sizeof error;
@@ -286,14 +320,23 @@ int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lan
     if (error != 0)
         return -error;
     net_address_tune(fd, l->opts.timeout_ms);
-    return say_hello(l, peer, lane, fd);
+    return say_hello(l, peer, lane, fd, secure);
+}
+
+/* Whether it may send before the answer has come (net_secure.h). A rank in net_links_meet() waits
+ * for the answer, which shows that both have the same key. */
+static bool is_early(const struct net_links *l, const struct link *k)
+{
+    return l->opts.channel == NET_WATCH && !l->is_meeting && k->secure != NULL && k->secure->awaits;
 }
 
 /* returns 0 it is connected; -EAGAIN; -errno */
 static int go_on_connecting(struct net_links *l, unsigned peer)
 {
     struct link *k = &l->link[peer];
-    const int code = net_links_finish_connecting(l, peer, 0, k->out);
+    int code = net_links_finish_connecting(l, peer, 0, k->out, &k->secure);
+    if (code == -EAGAIN && is_early(l, k))
+        code = 0;
     k->is_connecting = code != 0; /* nothing may be sent before the hello */
     return code;
 }
@@ -335,6 +378,7 @@ int net_links_reach(struct net_links *l, unsigned peer)
         code = net_move_fail_first(l, peer, code);
     if (has_failed && k->out >= 0) { /* the next one begins again */
         net_links_close_socket(k->out);
+        net_secure_drop_own(k->secure);
         k->out = -1;
         k->is_connecting = false;
     }
@@ -409,6 +453,11 @@ int net_links_fail_cut(const struct net_links *l, unsigned peer, uint64_t timeou
 
 static int fail_connecting(const struct net_links *l, unsigned peer, int code, struct co_error *err)
 {
+    if (l->has_key && (code == -EACCES || code == -ECONNREFUSED))
+        return co_fail(err, code,
+                       "%s did not accept the encrypted connection: it has another key, or has "
+                       "ended; set the same token or " DDP_ENV_ENCRYPT_KEY_FILE " on all nodes",
+                       net_links_path(l, peer).text);
     return co_fail(err, code,
                    "cannot connect to %s: %s (" NET_LINKS_PATH_HINT
                    ", or set " DDP_ENV_SOCKET_IFNAME " to the network interface to use)",
@@ -516,7 +565,7 @@ static void nap(const struct meeting *m)
     for (unsigned i = 0; i < m->n && n < sizeof p / sizeof *p; i++) {
         const struct link *k = &l->link[m->peer[i]];
         if (k->out >= 0 && k->is_connecting)
-            p[n++] = (struct pollfd){.fd = k->out, .events = POLLOUT};
+            p[n++] = (struct pollfd){.fd = k->out, .events = net_secure_event(k->secure)};
     }
     poll(p, n, TURN_MS);
 }
@@ -528,6 +577,7 @@ int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64
     struct meeting m = {
         .l = l, .peer = peer, .n = n, .begun_ms = now_ms, .tell_ms = now_ms + NET_LINKS_TELL_MS};
     int code;
+    l->is_meeting = true;
     while ((code = meet_once(&m, err)) == -EAGAIN) {
         tell_unreachable(&m);
         if (is_over(l, err))
@@ -538,6 +588,7 @@ int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64
             break;
         nap(&m);
     }
+    l->is_meeting = false;
     if (m.has_told)
         process_tell_wait("");
     return code;
@@ -553,11 +604,9 @@ static int what_broke(const struct link *k, int code)
     return !was_taken && (code == -ECONNRESET || code == -EPIPE) ? -ECONNREFUSED : code;
 }
 
-ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+/* On a connection that is there. */
+static ssize_t send_raw(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
 {
-    int code = net_links_reach(l, peer);
-    if (code != 0)
-        return code;
     if (l->link[peer].move != NULL) {
         const ssize_t n = net_move_send(l, peer, v, n_v);
         return n >= 0 ? n : what_broke(&l->link[peer], (int)n);
@@ -567,9 +616,47 @@ ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v
     return n >= 0 ? n : errno == EINTR ? -EAGAIN : what_broke(&l->link[peer], -errno);
 }
 
+/* returns how many of the bytes of net_secure_seal() have now gone; -EAGAIN; -errno */
+static ssize_t send_sealed(struct net_links *l, unsigned peer)
+{
+    struct records_out *out = &l->link[peer].secure->out;
+    const struct iovec rest = records_rest(out);
+    const ssize_t n = send_raw(l, peer, &rest, 1);
+    const size_t gone = n > 0 ? records_went(out, (size_t)n) : 0;
+    return n <= 0 ? n : gone > 0 ? (ssize_t)gone : -EAGAIN;
+}
+
+/* A watch does not send what it could not send before, but what is new: it may send something
+ * twice. */
+static ssize_t send_secure(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+{
+    const struct link *k = &l->link[peer];
+    const enum net_secure_by by = k->out == k->in ? NET_SECURE_PEERS : NET_SECURE_OWN;
+    if (k->secure == NULL)
+        return -ENOTCONN;
+    if (l->opts.channel == NET_WATCH && records_is_pending(&k->secure->out)) {
+        const ssize_t n = send_sealed(l, peer);
+        if (n <= 0)
+            return n;
+    }
+    const int code = net_secure_seal(k->secure, by, v, n_v);
+    return code == 0 ? send_sealed(l, peer) : code;
+}
+
+ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+{
+    const int code = net_links_reach(l, peer);
+    if (code != 0)
+        return code;
+    return l->has_key ? send_secure(l, peer, v, n_v) : send_raw(l, peer, v, n_v);
+}
+
 bool net_links_say(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
 {
+    const struct net_secure *s = l->link[peer].secure;
     size_t bytes = 0;
+    if (s != NULL && records_is_pending(&s->out))
+        return false; /* in the middle of something else */
     for (unsigned i = 0; i < n_v; i++)
         bytes += v[i].iov_len;
     return net_links_send(l, peer, v, n_v) == (ssize_t)bytes;
@@ -586,8 +673,14 @@ static ssize_t receive_on(int fd, const struct iovec *v, unsigned n_v, bool *ret
     return n > 0 ? n : errno == EINTR ? -EAGAIN : -errno;
 }
 
+/* What comes on its own connection is not a record yet. */
+static bool is_unanswered(const struct link *k)
+{
+    return k->is_connecting || (k->secure != NULL && k->secure->awaits);
+}
+
 /* A peer sends all messages on one connection: which one is known with the first byte. */
-ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+static ssize_t receive_raw(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
 {
     struct link *k = &l->link[peer];
     ssize_t n = k->move != NULL ? net_move_go_on(l, peer) : 0;
@@ -599,11 +692,50 @@ ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec
         net_links_serve_newcomers(l);
     if (k->in >= 0 && !k->says_out)
         n = receive_on(k->in, v, n_v, &k->says_in);
-    if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !k->is_connecting)
+    if (n == -EAGAIN && !k->says_in && k->out >= 0 && k->out != k->in && !is_unanswered(k))
         n = receive_on(k->out, v, n_v, &k->says_out);
     if (k->move != NULL)
         n = net_move_received(l, peer, n);
     return n == -ECONNRESET || n == -EPIPE ? what_broke(k, (int)n) : n;
+}
+
+/* The other side learns of it by the end of the connection. */
+static ssize_t fail_forged(const struct link *k)
+{
+    if (k->in >= 0)
+        shutdown(k->in, SHUT_RDWR);
+    if (k->out >= 0 && k->out != k->in)
+        shutdown(k->out, SHUT_RDWR);
+    return -EBADMSG;
+}
+
+static ssize_t receive_secure(struct net_links *l, unsigned peer, const struct iovec *v,
+                              unsigned n_v)
+{
+    struct link *k = &l->link[peer];
+    struct iovec space;
+    if (k->secure == NULL) /* it may have connected */
+        net_links_serve_newcomers(l);
+    const bool is_due = k->secure != NULL && k->secure->awaits && !k->is_connecting;
+    const int heard = is_due ? net_secure_hear(l, k->secure, k->out) : 0;
+    if (heard != 0 && heard != -EAGAIN)
+        return what_broke(k, heard);
+    while (k->secure != NULL) {
+        const ssize_t n = net_secure_open(k->secure, v, n_v);
+        const int code = n == -EAGAIN ? records_space(&k->secure->in, &space) : 0;
+        if (n != -EAGAIN || code != 0)
+            return n == -EBADMSG ? fail_forged(k) : code != 0 ? code : n;
+        const ssize_t came = receive_raw(l, peer, &space, 1);
+        if (came < 0)
+            return came;
+        records_came(&k->secure->in, (size_t)came);
+    }
+    return -EAGAIN;
+}
+
+ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v)
+{
+    return l->has_key ? receive_secure(l, peer, v, n_v) : receive_raw(l, peer, v, n_v);
 }
 
 bool net_links_is_open(const struct net_links *l, unsigned peer)
@@ -621,7 +753,8 @@ size_t net_links_watch(const struct net_links *l, unsigned peer, bool in, bool o
     const bool out_speaks = in && !k->says_in && !k->is_connecting && k->out != k->in;
     size_t n = 0;
     if (k->out >= 0 && (out || out_speaks)) {
-        const int events = (out ? POLLOUT : 0) | (out_speaks ? POLLIN : 0);
+        const int when_out = k->is_connecting ? net_secure_event(k->secure) : POLLOUT;
+        const int events = (out ? when_out : 0) | (out_speaks ? POLLIN : 0);
         ret[n++] = (struct pollfd){.fd = k->out, .events = (short)events};
     }
     if (k->in >= 0 && in)

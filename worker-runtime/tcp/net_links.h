@@ -23,6 +23,8 @@ struct control;
 struct net_links; /* opaque */
 
 #define NET_COOKIE_BYTES 16
+#define NET_KEY_BYTES    32
+#define NET_SALT_BYTES   32
 #define NET_LANES_MOST   ENV_VALUE_LANES_MOST
 
 enum net_channel { NET_WATCH, NET_DATA, NET_MESSAGES, NET_N_CHANNELS };
@@ -35,6 +37,7 @@ struct net_member { /* a rank of the group; travels as it is, except for `rank` 
     struct net_address address;
     uint16_t port[NET_N_CHANNELS];
     uint16_t lanes; /* connections for large exchanges that it makes to a peer, at most; 0: none */
+    uint32_t encrypts;    /* 1: its connections are encrypted; 0: they are not */
     struct net_ends ends; /* of these connections */
     char host[32];
 };
@@ -51,6 +54,7 @@ struct net_links_opts {
     enum net_channel channel;
     uint32_t group;        /* distinguishes groups */
     const uint8_t *cookie; /* NET_COOKIE_BYTES, copied */
+    const uint8_t *key;    /* NET_KEY_BYTES of this generation, copied; NULL: in the clear */
     int listener;          /* handed over */
     uint64_t timeout_ms;   /* a connection dies after this without a sign of the other side */
     const struct control
@@ -74,6 +78,11 @@ static inline bool net_links_is_unreachable(int code)
 {
     return code == -EHOSTUNREACH || code == -ENETUNREACH || code == -ENETDOWN || code == -ETIMEDOUT;
 }
+
+/* What follows from -EBADMSG, after the name of the peer. */
+#define NET_LINKS_FORGED                                                                           \
+    "sent bytes that fail authentication: something on the path changed, repeated or left out "    \
+    "bytes, or inserted its own"
 
 struct net_links_path { /* "rank 2 on node 2 (n3) at 10.77.0.3 port 4711, from 10.77.0.2" */
     char text[240];
@@ -107,7 +116,9 @@ int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64
  *
  * returns   bytes; -EAGAIN; -EPIPE the other side closed; -ECONNREFUSED it closed, and never showed
  *           that it had taken this rank's connection: it is gone, or was about to go, and could not
- *           report that; -errno */
+ *           report that; -EBADMSG an encrypted connection, which is now closed: what came is not
+ *           what the other side sent; -errno. After -EAGAIN the same bytes must be sent next, or
+ *           more that begin with them */
 ssize_t net_links_send(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 ssize_t net_links_receive(struct net_links *l, unsigned peer, const struct iovec *v, unsigned n_v);
 

@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/listener.h"
 #include "net_lanes.h"
+#include "worker-runtime/cipher/cipher.h"
 
 #include <net/if.h>
 
@@ -17,11 +18,15 @@ struct hello { /* the first bytes of a connection */
     uint32_t group;
     uint16_t channel, lane;
     uint32_t from, to; /* in the group */
+    uint32_t suites;   /* of cipher.h, from which the other rank chooses; 0: not encrypted */
+    uint32_t zero;
+    uint8_t salt[NET_SALT_BYTES];
+    uint8_t proof[CIPHER_PROOF_BYTES]; /* that this rank has the key; over what is before it */
 };
 #define HELLO_MAGIC 0x4e504444u /* "DDPN"; another byte order shows */
 /* 2: a rank that leaves a broken job sends why; 3: a watch sends READY; 4: lanes */
-/* 5: connections that replace others */
-#define HELLO_VERSION 5
+/* 5: connections that replace others; 6: encryption */
+#define HELLO_VERSION 6
 #define HELLO_MOVES                                                                                \
     0xffff /* in place of a lane: this connection replaces another one (net_move.h) */
 
@@ -35,13 +40,15 @@ struct newcomer { /* has connected, and not sent its hello yet */
 
 struct lane {
     enum net_lane_state state;
-    int fd;            /* of OPENING and OPEN */
-    int end;           /* number of its end here; -1: none of its own */
-    uint64_t begun_ms; /* OPENING: since when */
-    uint64_t sent_ms;  /* OPEN: when it last took a byte */
+    int fd;                    /* of OPENING and OPEN */
+    int end;                   /* number of its end here; -1: none of its own */
+    uint64_t begun_ms;         /* OPENING: since when */
+    uint64_t sent_ms;          /* OPEN: when it last took a byte */
+    struct net_secure *secure; /* owned; NULL: not encrypted */
 };
 
 struct net_move;
+struct net_secure;
 
 struct link {
     int out, in;        /* to send on, to receive on; -1: none yet. May be the same */
@@ -50,8 +57,9 @@ struct link {
     bool says_out;
     int trouble; /* -errno of the last attempt to connect that found no way there; 0: none */
     bool is_new; /* has connected, and was not returned by net_links_take_new() */
-    struct net_move *move; /* owned; NULL: the connection cannot be replaced */
-    struct lane *lane;     /* net_lanes_count() of them, owned; NULL: none was opened */
+    struct net_move *move;     /* owned; NULL: the connection cannot be replaced */
+    struct net_secure *secure; /* owned; NULL: not encrypted, or not connected */
+    struct lane *lane;         /* net_lanes_count() of them, owned; NULL: none was opened */
 };
 
 struct net_links {
@@ -60,7 +68,11 @@ struct net_links {
     uint8_t cookie[NET_COOKIE_BYTES];
     /* What net_move.c needs of net_links.c, which calls it. */
     void (*serve_newcomers)(struct net_links *l);
-    int (*finish_connecting)(struct net_links *l, unsigned peer, unsigned lane, int fd);
+    int (*finish_connecting)(struct net_links *l, unsigned peer, unsigned lane, int fd,
+                             struct net_secure **secure);
+    bool is_meeting; /* in net_links_meet() */
+    bool has_key;
+    uint8_t key[NET_KEY_BYTES];              /* of the generation */
     uint64_t served_ms;                      /* when connections were accepted last; net_move.c */
     struct co_error refusal;                 /* why the last newcomer was sent away */
     char device[NET_ENDS_MOST][IF_NAMESIZE]; /* of each end of this rank; "": not known */
@@ -73,9 +85,13 @@ struct net_links {
 
 void net_links_serve_newcomers(struct net_links *l);
 
-/* Finish a connection that was begun: tune it, and send its hello.
- * returns   0; -EAGAIN it is not made yet; -errno */
-int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd);
+/* Finish a connection that was begun: tune it, and send its hello; of an encrypted one, also read
+ * the answer.
+ *
+ * secure    owned by the caller; NULL: the connection replaces another
+ * returns   0; -EAGAIN it is not made yet; -EACCES the peer has refused it; -errno */
+int net_links_finish_connecting(struct net_links *l, unsigned peer, unsigned lane, int fd,
+                                struct net_secure **secure);
 
 /* --- net_member.c ----------------------------------------------------------------------------- */
 

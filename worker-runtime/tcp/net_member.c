@@ -3,6 +3,7 @@
  * the hello of each. */
 #include "common/clock.h"
 #include "net_links_priv.h"
+#include "net_secure.h"
 #include "worker-runtime/core/process.h"
 #include "worker-runtime/interfaces/net_interface.h"
 
@@ -108,6 +109,8 @@ int net_lanes_make(struct net_links *l, unsigned peer)
 void net_lane_close(struct lane *x)
 {
     net_links_close_socket(x->fd);
+    net_secure_destroy(x->secure);
+    x->secure = NULL;
     x->fd = -1;
     x->state = NET_LANE_CLOSED;
 }
@@ -136,10 +139,12 @@ int net_lanes_check(struct net_links *l, const struct hello *h, struct co_error 
 void net_lanes_take(struct net_links *l, const struct hello *h, int fd)
 {
     const int end = net_lanes_end_of(l, fd);
-    *net_lane_of(l, h->from, h->lane) =
-        (struct lane){.state = NET_LANE_OPEN, .fd = fd, .end = end, .sent_ms = co_now_ms()};
+    struct lane *x = net_lane_of(l, h->from, h->lane);
+    *x = (struct lane){.state = NET_LANE_OPEN, .fd = fd, .end = end, .sent_ms = co_now_ms()};
     if (end >= 0) /* what is sent would leave by the interface of the route to the peer */
         net_address_keep_to(fd, l->device[end]);
+    if (net_secure_take(l, h, fd, &x->secure) != 0)
+        net_lane_close(x);
 }
 
 bool net_lanes_is_stuck(int fd)

@@ -371,7 +371,7 @@ static int connect_other(struct net_links *l, unsigned peer)
         return -EAGAIN;
     int code = m->fd < 0 ? begin_attempt(l, peer) : 0;
     if (code == 0)
-        code = l->finish_connecting(l, peer, HELLO_MOVES, m->fd);
+        code = l->finish_connecting(l, peer, HELLO_MOVES, m->fd, NULL);
     if (code == 0) {
         await(m, false);
         return -EAGAIN;

@@ -200,6 +200,14 @@ static void on_news(struct net_watch *w, struct watched *x)
     x->has_left = news->kind == NEWS_LEFT; /* it is missed by those who wait for it, if any */
 }
 
+static void tell_forged(struct net_watch *w, const struct watched *x)
+{
+    char text[sizeof(struct net_member_name) + 160];
+    snprintf(text, sizeof text, "%s " NET_LINKS_FORGED,
+             net_member_name(net_links_member(w->links, x->peer)).text);
+    cause_tell(w, -EIO, text);
+}
+
 static void peer_hear(struct net_watch *w, struct watched *x)
 {
     while (!x->has_ended) {
@@ -207,7 +215,10 @@ static void peer_hear(struct net_watch *w, struct watched *x)
         ssize_t n = net_links_receive(w->links, x->peer, &v, 1);
         if (n == -EAGAIN)
             return;
-        if (n < 0) {
+        if (n == -EBADMSG) {
+            x->has_ended = true;
+            tell_forged(w, x);
+        } else if (n < 0) {
             x->has_ended = true;
             if (x->was_met || n != -ECONNREFUSED) /* else it went before it took a question */
                 x->silent_ms = co_now_ms();

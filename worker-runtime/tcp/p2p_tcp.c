@@ -165,7 +165,7 @@ static void fail_all(struct p2p_tcp *ms)
 
 static void break_job(struct p2p_tcp *ms, unsigned p, int code, const char *what)
 {
-    char text[sizeof(struct net_member_name) + 128];
+    char text[sizeof(struct net_member_name) + 160];
     snprintf(text, sizeof text, "%s %s", net_member_name(&ms->net->member[p]).text, what);
     net_watch_tell(ms->net->watch, code, text);
 }
@@ -190,7 +190,9 @@ static void on_gone(struct p2p_tcp *ms, unsigned p, bool was_refused)
 
 static void on_trouble(struct p2p_tcp *ms, unsigned p, int code)
 {
-    if (code == -EIO)
+    if (code == -EBADMSG)
+        break_job(ms, p, -EIO, NET_LINKS_FORGED);
+    else if (code == -EIO)
         break_job(ms, p, code, "sent an invalid message");
     else if (code == -ENOMEM)
         break_job(ms, p, code, "sent a message that this rank is out of memory for");

@@ -37,6 +37,8 @@ int tcp_fail_left(const struct transport_tcp *t, unsigned peer, struct co_error 
 int tcp_fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct co_error *err)
 {
     const struct net_member_name name = name_of(t, peer);
+    if (code == -EBADMSG)
+        return tcp_fail_forged(t, peer, 0, err);
     if (net_watch_wait(t->opts.watch))
         return net_watch_why(t->opts.watch, err);
     if (net_watch_of(t->opts.watch, net_links_member(t->opts.links, peer)->rank).has_left)
@@ -96,6 +98,13 @@ int tcp_fail_broken(const struct transport_tcp *t, unsigned peer, const void *he
     if (!net_watch_wait(t->opts.watch))
         return co_fail(err, -ECONNRESET, "%s left a broken job", name_of(t, peer).text);
     return net_watch_why(t->opts.watch, err);
+}
+
+int tcp_fail_forged(const struct transport_tcp *t, unsigned peer, unsigned lane,
+                    struct co_error *err)
+{
+    return co_fail(err, -EIO, "%s, lane %u to %s, " NET_LINKS_FORGED, name_of(t, peer).text, lane,
+                   name_of(t, t->opts.rank).text);
 }
 
 int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_error *err)

@@ -306,6 +306,8 @@ static int flow_pull(struct transport_tcp *t, unsigned p, unsigned lane, struct 
         return 0;
     if (n < 0 && lane == 0)
         return tcp_fail_gone(t, peer, (int)n, err);
+    if (n == -EBADMSG)
+        return tcp_fail_forged(t, peer, lane, err);
     if (n < 0) {
         lane_lose(t, peer, lane, n == -EPIPE ? "it was closed" : strerror((int)-n));
         return 1;

@@ -60,6 +60,9 @@ int tcp_fail_gone(const struct transport_tcp *t, unsigned peer, int code, struct
  * here   what came together with the frame: n_here bytes */
 int tcp_fail_broken(const struct transport_tcp *t, unsigned peer, const void *here, size_t n_here,
                     struct co_error *err);
+/* What came on a lane, or 0, the first connection, is not what the peer sent. */
+int tcp_fail_forged(const struct transport_tcp *t, unsigned peer, unsigned lane,
+                    struct co_error *err);
 int tcp_fail_invalid(const struct transport_tcp *t, unsigned peer, struct co_error *err);
 
 /* Something short that was sent in one go, of which n_here bytes have arrived.

@@ -75,7 +75,7 @@ class Interfaces(unittest.TestCase):
             os.mkdir(folder, mode=0o700)
             self.nodes.append(subprocess.Popen(
                 ["ip", "netns", "exec", name, DDPRUN, "--nnodes", "2", "-p", "1", "--node-rank", str(i), "--master-addr", f"{NETWORKS['mgmt']}.1",
-                 "--master-port", str(PORT), *program],
+                 "--master-port", str(PORT), *(["--encrypt"] if "TEST_ENCRYPT" in os.environ else []), *program],
                 env={**os.environ, "XDG_RUNTIME_DIR": folder, "DDP_SEGMENT_BYTES": "256M", "DDP_TOKEN": "0123456789abcdef" * 2, **env},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 

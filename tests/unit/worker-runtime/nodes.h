@@ -5,6 +5,7 @@
 
 #include "exchange.h"
 #include "ranks.h"
+#include "segments/data_secret.h"
 #include "store_process.h"
 
 enum { NODES_MAX = 16 };
@@ -41,11 +42,24 @@ static inline void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
+/* With TEST_ENCRYPT: what ddprun --encrypt gives to ranks. */
+static inline void nodes_encrypt(void)
+{
+    static const uint8_t secret[DATA_SECRET_BYTES] = "a secret of the tests";
+    int fd;
+    if (getenv("TEST_ENCRYPT") == NULL || getenv("DDP_ENCRYPT_FD") != NULL)
+        return;
+    ck_assert_int_eq(data_secret_make(secret, &fd, NULL), 0);
+    set_number("DDP_ENCRYPT_FD", fd);
+    set_number("DDP_ENCRYPT", 1);
+}
+
 static inline void nodes_start_one(struct ranks *r, const struct nodes *n, int rank, rank_fn *fn,
                                    void *arg)
 {
     int node, local;
     nodes_place(n, rank, &node, &local);
+    nodes_encrypt();
     set_number("LOCAL_RANK", local);
     set_number("LOCAL_WORLD_SIZE", n->size[node]);
     set_number("GROUP_RANK", node);

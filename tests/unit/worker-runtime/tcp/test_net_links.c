@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 20000, HELLO_BYTES = 40 };
+enum { DEADLINE_MS = 20000, HELLO_BYTES = 96, FROM_AT = 32 };
 
 static struct net_member member[2];
 static int other = -1, taken = -1; /* of the other side: listens; the connection */
@@ -222,15 +222,15 @@ static bool is_ended(int fd)
     return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* Rank 1's, as rank 0 sends it: its last two words are from and to. */
+/* Rank 1's, as rank 0 sends it, except for the words from and to. */
 static void copy_hello(struct net_links *l, uint8_t hello[HELLO_BYTES])
 {
     uint8_t first[HELLO_BYTES];
     connect_to_other(l);
     ck_assert_int_eq(recv(taken, first, sizeof first, MSG_WAITALL), sizeof first);
     memcpy(hello, first, sizeof first);
-    memcpy(hello + HELLO_BYTES - 8, first + HELLO_BYTES - 4, 4);
-    memcpy(hello + HELLO_BYTES - 4, first + HELLO_BYTES - 8, 4);
+    memcpy(hello + FROM_AT, first + FROM_AT + 4, 4);
+    memcpy(hello + FROM_AT + 4, first + FROM_AT, 4);
 }
 
 /* Until no connection waits at the listener. returns whether rank 1 is among them */

@@ -146,6 +146,13 @@ static int join_node(struct rank *r)
     return code;
 }
 
+/* With TEST_ENCRYPT. */
+static const uint8_t *key_of_job(void)
+{
+    static const uint8_t key[NET_KEY_BYTES] = "a key";
+    return getenv("TEST_ENCRYPT") != NULL ? key : NULL;
+}
+
 static int join_nodes(struct rank *r)
 {
     struct job *job = r->job;
@@ -160,6 +167,7 @@ static int join_nodes(struct rank *r)
                                              .member = member,
                                              .channel = NET_WATCH,
                                              .cookie = job->cookie,
+                                             .key = key_of_job(),
                                              .listener = job->listener[r->rank][NET_WATCH],
                                              .timeout_ms = job->timeout_ms},
                                    .peer = peer,
@@ -187,6 +195,7 @@ static int join_nodes(struct rank *r)
                                    .kernels = &reduce_scalar,
                                    .tuning = job->connections == PLAIN ? NULL : &striped,
                                    .cookie = job->cookie,
+                                   .key = key_of_job(),
                                    .timeout_ms = job->timeout_ms,
                                    .deadline_ms = co_deadline_ms(60000),
                                    .on_destroy = leave,
