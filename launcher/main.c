@@ -135,13 +135,10 @@ static void print_notes(const char *notes)
 }
 
 /* returns   0; else what to exit with */
-static int find_secret(struct job_spec *spec)
+static int judge_secret(const struct job_spec *spec, int rc, char *note, const struct co_error *err)
 {
-    struct co_error err;
-    char *note;
-    int rc = secret_find(&spec->world, &note, &err);
     if (rc < 0)
-        say(CO_ERROR, "%s", err.text);
+        say(CO_ERROR, "%s", err->text);
     else if (note != NULL)
         say(CO_WARNING, "%s", note);
     free(note);
@@ -149,6 +146,24 @@ static int find_secret(struct job_spec *spec)
            : spec->as_torchrun ? 1
            : rc == -EACCES     ? SECRET_EXIT_NO_ACCESS
                                : EXIT_INTERNAL;
+}
+
+/* The hosts that this ddprun starts get a token from it, and check encryption themselves. */
+static int find_secret(struct job_spec *spec)
+{
+    struct co_error err;
+    char *note = NULL;
+    int rc = 0, code = 0;
+    if (spec->remote != NULL)
+        return 0;
+    if (spec->world.has_others && spec->world.key == NULL) {
+        rc = secret_find(&spec->world, &note, &err);
+        code = judge_secret(spec, rc, note, &err);
+    }
+    if (code != 0)
+        return code;
+    rc = secret_check_encryption(spec, &note, &err);
+    return judge_secret(spec, rc, note, &err);
 }
 
 static int run_job(struct job_spec *spec, int null_fd)
@@ -159,8 +174,7 @@ static int run_job(struct job_spec *spec, int null_fd)
                                          : spec->world.etcd != NULL ? &etcd_link_ops
                                          : spec->world.failover     ? &failover_link_ops
                                                                     : &endpoint_link_ops;
-    bool lacks_key = spec->world.has_others && spec->world.key == NULL && spec->remote == NULL;
-    int code = lacks_key ? find_secret(spec) : 0;
+    int code = find_secret(spec);
     co_secret_env_drop();
     if (code != 0)
         return code;
@@ -276,6 +290,12 @@ static int become_rank(const struct job_spec *spec)
     co_autofree char **env = NULL;
     co_autofree char **argv = NULL;
     struct co_error err;
+    if (spec->encrypt && place.n_nodes > 1 && getenv(DDP_ENV_ENCRYPT_KEY_FILE) == NULL) {
+        say(CO_ERROR,
+            "--encrypt with a Slurm task per rank has no token: set " DDP_ENV_ENCRYPT_KEY_FILE
+            " to a file with the key, the same on all nodes");
+        return SECRET_EXIT_NO_ACCESS;
+    }
     int code = place.agent_store && rank.rank == 0 ? serve_store(spec, port) : 0;
     if (code != 0)
         return code;

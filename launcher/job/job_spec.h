@@ -203,6 +203,7 @@ struct job_spec {
     uint16_t master_port; /* of the store; 0: any free one */
     enum store_choice store;
     enum store_relay_choice store_relay; /* of several nodes; what the node with rank 0 has */
+    bool encrypt;    /* ranks on several nodes encrypt what they send each other */
     int omp_threads; /* OMP_NUM_THREADS for workers that have none; 0: leave it alone */
     bool omp_asked;  /* by --omp: an OMP_NUM_THREADS that is there already is replaced */
     enum placement_bind bind;

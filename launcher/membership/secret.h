@@ -8,6 +8,8 @@
 struct co_error;
 struct job_world;
 
+struct job_spec;
+
 enum { SECRET_EXIT_NO_ACCESS = 77 };
 
 /* Find the token of a job of several nodes and make a key of it. Called once. DDP_TOKEN was
@@ -20,5 +22,18 @@ enum { SECRET_EXIT_NO_ACCESS = 77 };
  *                      exit with SECRET_EXIT_NO_ACCESS
  *            -ENOMEM, -ENOSYS */
 int secret_find(struct job_world *w, char **ret_note, struct co_error *err);
+
+/* Whether the ranks of a job can encrypt: with several nodes that takes a token, after
+ * secret_find().
+ *
+ * ret_note   as above: what is not encrypted
+ * returns    0; -EACCES no token; -ENOMEM */
+int secret_check_encryption(const struct job_spec *spec, char **ret_note, struct co_error *err);
+
+/* The secret from which the ranks of a job derive their keys, of the token and the name of the job.
+ *
+ * ret_fd     of data_secret.h; the caller's
+ * returns    0, -errno */
+int secret_share(const struct job_world *w, const char *run_id, int *ret_fd, struct co_error *err);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/membership/secret.h"
 #include "launcher/platform/resources.h"
 #include "launcher/remote/launch_channel.h"
 #include "launcher/remote/launch_wire.h"
@@ -114,6 +115,7 @@ void node_init(struct node *n, const struct job_spec *spec, int null_fd)
     *n = (struct node){.spec = spec,
                        .null_fd = null_fd,
                        .signal_fd = -1,
+                       .encrypt_fd = -1,
                        .events = {.fd = -1},
                        .spawner = {.sock = -1},
                        .queue = {.consume = node_consume, .arg = n},
@@ -353,6 +355,7 @@ static void open_start(struct node *n)
         .io = &n->io,
         .runtime_dir = n->runtime_dir,
         .gen = &n->gen,
+        .encrypt_fd = n->encrypt_fd,
         .supervisor = n->supervisor,
         .environment = torch_hook_environment(&n->torch_hook, warm_environment(&n->warm, environ))};
     n->events.supervisor = n->supervisor;
@@ -389,6 +392,10 @@ static int open_roster(struct node *n, const struct roster_link_ops *link, struc
 int node_open(struct node *n, const struct roster_link_ops *link, struct co_error *err)
 {
     int rc = open_machines(n, err);
+    if (rc < 0)
+        return rc;
+    if (n->spec->encrypt && n->spec->world.has_others)
+        rc = secret_share(&n->spec->world, n->spec->run_id, &n->encrypt_fd, err);
     if (rc < 0)
         return rc;
     open_start(n);
@@ -437,6 +444,7 @@ void node_close(struct node *n)
         uv_loop_close(&n->loop);
     }
     start_fini(&n->start);
+    co_close_at(&n->encrypt_fd);
     warm_close(&n->warm);
     torch_hook_close(&n->torch_hook);
     node_roster_destroy(n->parts.roster);

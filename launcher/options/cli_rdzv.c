@@ -200,6 +200,7 @@ static int set_store(const struct draft *d, struct job_spec *spec, struct co_err
     static const struct cli_field fields[] = {
         {OPTION_STORE, CLI_CHOICE, offsetof(struct job_spec, store), choices},
         {OPTION_STORE_RELAY, CLI_CHOICE, offsetof(struct job_spec, store_relay), relay},
+        {OPTION_ENCRYPT, CLI_FLAG, offsetof(struct job_spec, encrypt)},
     };
     const struct given *port = &d->given[OPTION_MASTER_PORT];
     int64_t number = 0;

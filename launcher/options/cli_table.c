@@ -147,6 +147,10 @@ const struct co_option cli_table[] = {
      .help = "on: the ranks of a node reach the store through their ddprun, over one encrypted "
              "connection per node; no other process on the network can reach it. MASTER_ADDR is "
              "127.0.0.1, and DDP_MASTER_HOST the node with rank 0. Default: off."},
+    {OPTION_ENCRYPT, 0, "encrypt", .weak = true,
+     .help = "Encrypt what libddp's ranks on different nodes send each other (also with torch's "
+             "backend ddp), under keys derived from the shared secret. Without one, exit with 77. "
+             "Data of gloo, NCCL and MPI is not encrypted."},
 
     {OPTION_MAX_RESTARTS, 0, "max-restarts", "N[/TIME]", "PET_MAX_RESTARTS",
      "Maximum number of restarts before the job fails, in total or within TIME: 3, 3/10m. "

@@ -49,6 +49,7 @@ enum cli_option {
     OPTION_STORE,
     OPTION_STORE_ALLOW,
     OPTION_STORE_RELAY,
+    OPTION_ENCRYPT,
     /* hosts */
     OPTION_HOSTS,
     OPTION_HOSTFILE,

@@ -75,6 +75,7 @@ static const char *const staying[] = {
     DDP_ENV_NODE_FD,
     DDP_ENV_CHECKPOINT_FD,
     DDP_ENV_PROGRESS_FD,
+    DDP_ENV_ENCRYPT_FD,
     DDP_ENV_WORKER_SERVER,
 };
 

@@ -44,8 +44,8 @@ struct prefork {
  * image. */
 struct prefork_order {
     int32_t local_rank;
-    uint32_t index;                 /* which worker of the image it is */
-    uint8_t fd_of[SPAWN_N_FDS + 1]; /* which of the descriptors is number i; SPAWNER_NO_FD: none */
+    uint32_t index;             /* which worker of the image it is */
+    uint8_t fd_of[SPAWN_N_FDS]; /* which of the descriptors is number i; SPAWNER_NO_FD: none */
 };
 
 enum prefork_word_type { PREFORK_PROMISE = 1, PREFORK_SEED, PREFORK_TAKEN };

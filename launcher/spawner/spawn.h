@@ -16,7 +16,14 @@ struct cpu_set;
 enum spawn_stage { SPAWN_CLONE, SPAWN_SETUP, SPAWN_EXEC, SPAWN_GONE /* spawner_renumber() */ };
 
 /* After stdin, stdout and stderr; that is their number in the worker. */
-enum { SPAWN_NODE_FD = 3, SPAWN_CHECKPOINT_FD, SPAWN_PMI_FD, SPAWN_PROGRESS_FD, SPAWN_N_FDS };
+enum {
+    SPAWN_NODE_FD = 3,
+    SPAWN_CHECKPOINT_FD,
+    SPAWN_PMI_FD,
+    SPAWN_PROGRESS_FD,
+    SPAWN_ENCRYPT_FD,
+    SPAWN_N_FDS
+};
 
 #define SPAWN_AT_ONCE 8 /* more gain little: each holds the descriptors of all until it executes */
 
@@ -25,7 +32,7 @@ struct spawn_order {
     char **argv; /* argv[-1] is a free slot: for "/bin/sh" in front */
     char **env;
     const struct cpu_set *cpus; /* that it may run on; NULL: where the spawner may */
-    int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 6 shall be; -1: leave that number closed */
+    int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 7 shall be; -1: leave that number closed */
     /* The answer: */
     pid_t pid;              /* it was started; 0: it was not ... */
     int error;              /* ... for this errno of clone (no more processes), of setting up, or of

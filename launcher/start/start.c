@@ -119,6 +119,7 @@ static int ask_spawner(const struct start *s, int first, const struct new_rank *
         fds[i][SPAWN_CHECKPOINT_FD] = r->checkpoint_fd;
         fds[i][SPAWN_PMI_FD] = r->pmi_fd;
         fds[i][SPAWN_PROGRESS_FD] = r->progress_fd;
+        fds[i][SPAWN_ENCRYPT_FD] = s->encrypt_fd;
     }
     int rc = image_make(words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : spawner_spawn(s->spawner, first, n, image_fd, fds);
@@ -217,7 +218,7 @@ static int ask_standby(const struct start *s, int number, char **env, const int 
 
 int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret)
 {
-    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1, -1};
+    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1, -1, -1};
     co_autofree char **env = NULL;
     *ret = standby_ends_none;
     int rc = 0;
@@ -227,8 +228,10 @@ int start_standby(struct start *s, int number, uint64_t bytes, struct standby_en
         rc = worker_env_make_standby(s->env, bytes, &env, NULL);
     if (rc == 0)
         rc = make_pairs(s->gen->checkpoint_request != NULL, ret, theirs);
+    theirs[SPAWN_ENCRYPT_FD] = s->encrypt_fd;
     if (rc == 0)
         rc = ask_standby(s, number, env, theirs);
+    theirs[SPAWN_ENCRYPT_FD] = -1; /* the next ranks need it */
     for (int i = 1; i < SPAWN_N_FDS; i++)
         close_end(&theirs[i]);
     if (rc < 0)

@@ -145,6 +145,17 @@ bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len
            sodium_memcmp(k->page, text, sizeof k->page) == 0;
 }
 
+void seal_key_derive(const struct seal_key *k, const char *label, const void *context, size_t len,
+                     uint8_t ret[32])
+{
+    crypto_generichash_state hash;
+    crypto_generichash_init(&hash, k->secret, sizeof k->secret, 32);
+    crypto_generichash_update(&hash, (const uint8_t *)label, strlen(label) + 1);
+    crypto_generichash_update(&hash, context, len);
+    crypto_generichash_final(&hash, ret, 32);
+    sodium_memzero(&hash, sizeof hash);
+}
+
 void seal_key_fini(struct seal_key *k)
 {
     sodium_memzero(k, sizeof *k);

@@ -58,6 +58,12 @@ void seal_key_fini(struct seal_key *k);
 #define SEAL_PAGE_LABEL "ddp pages 1\n"
 bool seal_key_opens_pages(const struct seal_key *k, const char *text, size_t len);
 
+/* Another secret, for one purpose and one job; the key cannot be computed from it.
+ *
+ * label     of the purpose; no two have the same */
+void seal_key_derive(const struct seal_key *k, const char *label, const void *context, size_t len,
+                     uint8_t ret[32]);
+
 /* The same in memory of its own (common/secret_memory.h). returns   as above */
 int seal_key_create(const void *token, size_t len, struct seal_key **ret_key, struct co_error *err);
 void seal_key_destroy(struct seal_key *k); /* NULL is fine */

@@ -27,6 +27,7 @@ expect() {
     fi
 }
 
+expect '--encrypt' ddprun --enc
 expect '--standalone --standby --start-method --start-timeout --stdin --store --store-allow --store-relay' ddprun --st
 expect 'checkpoint now' ddprun --admit-at ''
 expect '--tee' ddprun -n 4 --standalone --tee

@@ -3,6 +3,7 @@
 #include "launcher/job/job_spec.h"
 #include "launcher/membership/secret.h"
 #include "rendezvous/channel/seal.h"
+#include "segments/data_secret.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -101,6 +102,45 @@ START_TEST(an_invalid_token_is_an_error)
 }
 END_TEST
 
+START_TEST(encryption_needs_a_token_if_there_are_several_nodes)
+{
+    struct job_spec job = {.encrypt = true};
+    ck_assert_int_eq(secret_check_encryption(&job, &line, &err), 0); /* one node */
+    job.world.has_others = true;
+    ck_assert_int_eq(secret_check_encryption(&job, &line, &err), -EACCES);
+    ck_assert(strstr(err.text, "--encrypt requires a token: ") == err.text);
+    ck_assert_ptr_nonnull(strstr(err.text, "use --token-file token"));
+    job.encrypt = false;
+    ck_assert_int_eq(secret_check_encryption(&job, &line, &err), 0);
+    setenv("DDP_TOKEN", TOKEN, 1);
+    ck_assert_int_eq(secret_find(w, &line, &err), 0);
+    job.encrypt = true;
+    job.world.key = w->key;
+    ck_assert_int_eq(secret_check_encryption(&job, &line, &err), 0);
+    ck_assert_ptr_null(line);
+    job.is_python = true;
+    ck_assert_int_eq(secret_check_encryption(&job, &line, &err), 0);
+    ck_assert_ptr_nonnull(strstr(line, "what ranks send by torch's gloo or nccl is not encrypted"));
+}
+END_TEST
+
+START_TEST(each_job_has_its_own_secret_for_ranks)
+{
+    uint8_t of[3][DATA_SECRET_BYTES];
+    static const char *const run_ids[] = {"job7", "job8", "job7"};
+    setenv("DDP_TOKEN", TOKEN, 1);
+    ck_assert_int_eq(secret_find(w, &line, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        int fd;
+        ck_assert_int_eq(secret_share(w, run_ids[i], &fd, &err), 0);
+        ck_assert_int_eq(data_secret_read(fd, of[i], &err), 0);
+        close(fd);
+    }
+    ck_assert_mem_eq(of[0], of[2], DATA_SECRET_BYTES);
+    ck_assert_mem_ne(of[0], of[1], DATA_SECRET_BYTES);
+}
+END_TEST
+
 TEST_SUITE(secret)
 {
     Suite *suite = suite_create("secret");
@@ -111,6 +151,8 @@ TEST_SUITE(secret)
     tcase_add_test(c, on_the_loopback_interface_a_missing_token_causes_no_warning);
     tcase_add_test(c, a_job_that_requires_a_token_does_not_start_without_one);
     tcase_add_test(c, an_invalid_token_is_an_error);
+    tcase_add_test(c, encryption_needs_a_token_if_there_are_several_nodes);
+    tcase_add_test(c, each_job_has_its_own_secret_for_ranks);
     suite_add_tcase(suite, c);
     return suite;
 }

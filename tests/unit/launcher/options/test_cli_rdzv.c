@@ -392,6 +392,15 @@ START_TEST(the_store_is_relayed_on_request)
 }
 END_TEST
 
+START_TEST(data_is_encrypted_on_request)
+{
+    JOB("ddprun", "-N2", C10D, "train.py");
+    ck_assert(!spec.encrypt);
+    JOB("ddprun", "-N2", C10D, "--encrypt", "train.py");
+    ck_assert(spec.encrypt);
+}
+END_TEST
+
 START_TEST(variables_can_specify_everything)
 {
     fake.env = (const char *[]){"PATH=/usr/bin",
@@ -479,6 +488,7 @@ TEST_SUITE(cli_rdzv)
     tcase_add_test(c, a_node_may_specify_its_address);
     tcase_add_test(c, secrets_and_guests_have_their_options);
     tcase_add_test(c, the_store_is_relayed_on_request);
+    tcase_add_test(c, data_is_encrypted_on_request);
     tcase_add_test(c, variables_can_specify_everything);
     tcase_add_test(c, names_fit_into_messages);
     tcase_add_test(c, terms_equal_those_of_the_command_line);
