@@ -28,13 +28,13 @@ nm -D --undefined-only "$plugin" | sed -n 's/^ *U \(nccl[A-Z][A-Za-z]*\|cuda[A-Z
 [ -s "$work/want" ] || fail "$list names nothing"
 same "$plugin calls something else"
 
-sed -n 's/^newer //p' "$list" | sort >"$work/want"
+sed -n 's/^\(newer\|later\) //p' "$list" | sort >"$work/want"
 sed -n 's/^ *X(\(nccl[A-Za-z]*\)).*/\1/p' "$newer" | sort >"$work/have"
 same "$newer looks up something else"
 
 nm -D --defined-only "$lib_dir/libnccl.so.2" "$lib_dir"/libcudart.so.1? | sed -n 's/.* [TW] \([^@ ]*\).*/\1/p' |
     sort >"$work/there"
-sed -n 's/^[a-z]* \([a-zA-Z]*\)$/\1/p' "$list" | sort | while read -r name; do
+grep -v '^later ' "$list" | sed -n 's/^[a-z]* \([a-zA-Z]*\)$/\1/p' | sort | while read -r name; do
     grep -qx "$name" "$work/there" || echo "$name"
 done >"$work/missing"
 [ ! -s "$work/missing" ] || { fail "the libraries in $lib_dir lack:"; cat "$work/missing"; }

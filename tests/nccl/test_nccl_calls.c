@@ -355,6 +355,44 @@ START_TEST(a_failed_exchange_in_place_gives_its_copy_back)
 }
 END_TEST
 
+static const char job_key[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+START_TEST(nccl_gets_the_key_of_the_job_once_and_before_its_first_communicator)
+{
+    struct co_error err;
+    open_plugin("");
+    ck_assert_int_eq(plugin->encrypt(device, job_key, &err), 0);
+    struct device_group *g = make_group(false);
+    ck_assert_int_eq(plugin->encrypt(device, job_key, &err), 0); /* of a later generation */
+    ck_assert_uint_eq(count_in_log("ncclSetEncryption"), 1);
+    plugin->close(g);
+    gpu_expect_no_report();
+}
+END_TEST
+
+START_TEST(an_nccl_that_has_a_communicator_in_the_clear_is_refused)
+{
+    struct co_error err;
+    open_plugin("");
+    struct device_group *g = make_group(false);
+    ck_assert_int_eq(plugin->encrypt(device, job_key, &err), -ENOTSUP);
+    ck_assert_ptr_nonnull(strstr(err.text, "this process has a communicator that does not"));
+    ck_assert_uint_eq(count_in_log("ncclSetEncryption"), 0);
+    plugin->close(g);
+}
+END_TEST
+
+START_TEST(an_nccl_without_tls_is_refused_with_the_reason)
+{
+    struct co_error err;
+    open_plugin("");
+    ck_assert_int_eq(setenv("NCCL_DOUBLE_NO_TLS", "1", 1), 0);
+    ck_assert_int_eq(plugin->encrypt(device, job_key, &err), -ENOTSUP);
+    ck_assert_ptr_nonnull(strstr(err.text, "refuses to encrypt, as DDP_ENCRYPT=1 requires: it "
+                                           "needs a build with TLS, and OpenSSL 3"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("nccl_calls");
@@ -369,6 +407,9 @@ int main(void)
     tcase_add_test(t, an_unusable_device_has_no_index);
     tcase_add_test(t, an_operation_that_does_not_exist_is_refused);
     tcase_add_test(t, a_failed_exchange_in_place_gives_its_copy_back);
+    tcase_add_test(t, nccl_gets_the_key_of_the_job_once_and_before_its_first_communicator);
+    tcase_add_test(t, an_nccl_that_has_a_communicator_in_the_clear_is_refused);
+    tcase_add_test(t, an_nccl_without_tls_is_refused_with_the_reason);
     tcase_add_loop_test(t, a_thread_without_a_device_uses_the_ranks_device, 0, 4);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -10,6 +10,7 @@
 #include "device_link.h"
 #include "worker-runtime/core/call_marker.h"
 #include "worker-runtime/core/env_value.h"
+#include "worker-runtime/core/process.h"
 
 #include <ddp/env.h>
 #include <dlfcn.h>
@@ -117,6 +118,17 @@ int device_load(const struct ddp_group *g, const struct device_plugin **ret_plug
     return code;
 }
 
+/* Of a group on several nodes whose other connections are encrypted. */
+static int encrypt_device(const struct ddp_group *g, const struct device_plugin *plugin,
+                          struct device *d, struct co_error *err)
+{
+    char key[PROCESS_LIBRARY_KEY_BYTES];
+    if (g->world->group.n_nodes == 1)
+        return 0;
+    process_get_library_key(key);
+    return key[0] != '\0' ? plugin->encrypt(d, key, err) : 0;
+}
+
 int device_take(const struct ddp_group *g, const struct device_plugin **ret_plugin,
                 struct device **ret, struct co_error *err)
 {
@@ -125,7 +137,9 @@ int device_take(const struct ddp_group *g, const struct device_plugin **ret_plug
                        "ranks that are threads cannot use collectives with a stream: use "
                        "ddp_spawn() or ddprun");
     int code = device_load(g, ret_plugin, ret, err);
-    return code == 0 ? (*ret_plugin)->check(*ret, err) : code;
+    if (code == 0)
+        code = (*ret_plugin)->check(*ret, err);
+    return code == 0 ? encrypt_device(g, *ret_plugin, *ret, err) : code;
 }
 
 int device_check(void)

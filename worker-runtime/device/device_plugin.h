@@ -26,7 +26,7 @@ struct device;       /* that of the process */
 struct device_feed;  /* places that batches go through on their way to it */
 struct device_group; /* the communicator of a group */
 
-#define DEVICE_PLUGIN_ABI    4u
+#define DEVICE_PLUGIN_ABI    5u
 #define DEVICE_PLUGIN_FILE   "libddp-nccl.so"
 #define DEVICE_PLUGIN_SYMBOL "ddp_device_plugin"
 #define DEVICE_ID_BYTES      128
@@ -114,6 +114,11 @@ struct device_plugin {
 
     /* What it has kept, for a plan: can_scale, tag, rank and n of the note. */
     void (*describe)(struct device *d, struct device_note *ret);
+
+    /* Have communicators that are made from now on encrypt what they send between nodes.
+     * key       text of 32 bytes or more; the same again is fine
+     * returns   0; -ENOTSUP this library cannot, or has made a communicator that does not */
+    int (*encrypt)(struct device *d, const char *key, struct co_error *err);
 
     int (*make_id)(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_error *err);
 

@@ -96,6 +96,7 @@ static struct device_group *new_group(struct device *d, const struct device_make
     pthread_mutex_lock(&d->mutex);
     g->next = d->first;
     d->first = g;
+    d->has_made = true;
     pthread_mutex_unlock(&d->mutex);
     device_step(g, COMM_MAKE);
     return g;

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/scope.h"
 
+#include <ddp/env.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -78,6 +79,36 @@ int device_check(struct device *d, struct co_error *err)
     const bool is_lost = d->is_lost;
     pthread_mutex_unlock(&d->mutex);
     return is_lost ? co_fail(err, -EOWNERDEAD, "%s", d->why.text) : 0;
+}
+
+/* NCCL has one key for the life of a process, and keeps it. It refuses where its build or the
+ * system lacks TLS, and never continues in the clear. */
+int device_encrypt(struct device *d, const char *key, struct co_error *err)
+{
+    enum { NCCL_PSK = 1 };
+    struct nccl_encryption config = {
+        .size = sizeof config, .magic = 0xcafebeef, .mode = NCCL_PSK, .psk = key};
+    int version = 0, code = 0;
+    ncclGetVersion(&version);
+    config.version = (unsigned)version;
+    pthread_mutex_lock(&d->mutex);
+    if (!d->encrypts && d->newer.ncclSetEncryption == NULL)
+        code = co_fail(err, -ENOTSUP,
+                       "NCCL %d.%d.%d cannot encrypt, as " DDP_ENV_ENCRYPT "=1 requires: use NCCL "
+                       "2.32 or later, built with TLS",
+                       version / 10000, version / 100 % 100, version % 100);
+    else if (!d->encrypts && d->has_made)
+        code = co_fail(err, -ENOTSUP,
+                       "NCCL cannot encrypt from now on: this process has a communicator that "
+                       "does not");
+    else if (!d->encrypts && d->newer.ncclSetEncryption((const void *)&config) != ncclSuccess)
+        code = co_fail(err, -ENOTSUP,
+                       "NCCL %d.%d.%d refuses to encrypt, as " DDP_ENV_ENCRYPT "=1 requires: it "
+                       "needs a build with TLS, and OpenSSL 3",
+                       version / 10000, version / 100 % 100, version % 100);
+    d->encrypts |= code == 0;
+    pthread_mutex_unlock(&d->mutex);
+    return code;
 }
 
 /* --- ending several at once ------------------------------------------------------------------- */

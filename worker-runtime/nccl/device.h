@@ -43,7 +43,18 @@
 #define NEWER_CALLS(X)          /* name, since */                                                  \
     X(ncclCommInitRankScalable) /* 2.23 */                                                         \
     X(ncclCommShrink)           /* 2.27 */                                                         \
-    X(ncclCommRevoke)           /* 2.28.7 */
+    X(ncclCommRevoke)           /* 2.28.7 */                                                       \
+    X(ncclSetEncryption)        /* 2.32 */
+
+struct nccl_encryption { /* as NCCL 2.32 has it */
+    size_t size;
+    unsigned magic, version;
+    int mode;
+    const char *psk;
+};
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 32, 0)
+ncclResult_t ncclSetEncryption(const void *config);
+#endif
 
 struct newer {
 #define NEWER_MEMBER(name) __typeof__(&name) name;
@@ -59,6 +70,8 @@ struct device {
     struct device_group *first; /* the communicators of groups that there are */
     struct device_group *kept;  /* owned; revoked, of the world before; NULL: none */
     struct kernels kernels;
+    bool encrypts;               /* NCCL does */
+    bool has_made;               /* an id or a communicator */
     struct bucket_block *blocks; /* owned; memory of bucket_alloc() */
     bool is_lost;                /* one of them is stuck, or: */
     bool has_no_context;         /* CUDA reports that the process can do no more work with it */
@@ -166,6 +179,7 @@ int helper_call_run(int device, int (*work)(const void *arg), const void *arg, s
 
 int device_open(const struct device_opts *opts, struct device **ret, struct co_error *err);
 int device_check(struct device *d, struct co_error *err);
+int device_encrypt(struct device *d, const char *key, struct co_error *err);
 
 /* The job broke, or this communicator did: end all kernels of all communicators.
  *

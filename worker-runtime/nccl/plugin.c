@@ -23,8 +23,10 @@ static void plugin_describe(struct device *d, struct device_note *ret)
 
 static int make_id(struct device *d, uint8_t id[DEVICE_ID_BYTES], struct co_error *err)
 {
-    (void)d;
     ncclUniqueId made;
+    pthread_mutex_lock(&d->mutex);
+    d->has_made = true;
+    pthread_mutex_unlock(&d->mutex);
     _Static_assert(sizeof made == DEVICE_ID_BYTES, "an id travels in DEVICE_ID_BYTES");
     const ncclResult_t result = ncclGetUniqueId(&made);
     if (result != ncclSuccess)
@@ -104,6 +106,7 @@ const struct device_plugin ddp_device_plugin = {
     .use = gpu_use,
     .check = device_check,
     .describe = plugin_describe,
+    .encrypt = device_encrypt,
     .make_id = make_id,
     .make = comm_make,
     .split = comm_split,

@@ -154,6 +154,24 @@ static struct ncclComm *new_comm(const ncclConfig_t *config, const char *call)
     return c;
 }
 
+/* As NCCL 2.32 has it; NCCL_DOUBLE_NO_TLS: built without. */
+DOUBLE_EXPORT ncclResult_t ncclSetEncryption(const void *config);
+DOUBLE_EXPORT ncclResult_t ncclSetEncryption(const void *config)
+{
+    const struct {
+        size_t size;
+        unsigned magic, version;
+        int mode;
+        const char *psk;
+    } *c = config;
+    double_log("ncclSetEncryption");
+    if (c->size != sizeof *c || c->magic != 0xcafebeef || c->mode != 1 || strlen(c->psk) < 32) {
+        double_report("ncclSetEncryption has a bad configuration");
+        return ncclInvalidArgument;
+    }
+    return getenv("NCCL_DOUBLE_NO_TLS") != NULL ? ncclInvalidUsage : ncclSuccess;
+}
+
 DOUBLE_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *ret)
 {
     double_log("ncclGetUniqueId");
