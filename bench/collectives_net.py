@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compare the time of an all-reduce of float32 between nodes: libddp, gloo, and Open MPI over TCP.
 
-usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--ways] [--repeats R] [--rounds N] [--max-bytes B] [--streams N]
-                                [--first] [--build DIR]
+usage: bench/collectives_net.py [--nodes N] [-p RANKS] [--ways] [--encrypt] [--rate RATE] [--repeats R] [--rounds N] [--max-bytes B]
+                                [--streams N] [--first] [--build DIR]
 
 Run it as root.
 
@@ -13,6 +13,10 @@ with --streams connections.
 Programs that are not installed are left out, as are programs that once did not end within a minute.
 
 --ways adds Open MPI with each of the algorithms that libddp does not have, for all sizes.
+
+--encrypt compares libddp only, with DDP_ENCRYPT=1 and without, and states which share of the plain rate the encrypted one has.
+
+--rate limits what each node sends, with a token bucket (tbf) of tc(8): 5gbit
 
 --first gives the measured processes priority over everything else on the machine, for a machine that is not idle. The
 times mean more than times without --first there, and less than times on an idle machine.
@@ -31,7 +35,7 @@ import results
 from contestants import GLOO, LIMIT_S, OPEN_MPI, build_mpi
 from torch_venv import torch_venv
 
-OURS = "libddp"
+OURS, ENCRYPTED = "libddp", "libddp, encrypted"
 GOALS = {4 << 10: {GLOO: 4, OPEN_MPI: 1}, 64 << 20: {GLOO: 1.2, OPEN_MPI: 1}}  # for two nodes: so many times as fast
 NETWORK = "10.117.0.0/24"
 WAYS = {"ring": 4, "recursive doubling": 3, "halving and doubling": 6}  # values of coll_tuned_allreduce_algorithm
@@ -41,7 +45,8 @@ MOST_NODES = 16
 class Namespaces:
     """Network namespaces and the devices that join them. They exist while the object is open."""
 
-    def __init__(self, n):
+    def __init__(self, n, rate=None):
+        self.rate = rate
         mark = os.getpid() % 100000
         self.names = [f"ddp-bench-{os.getpid()}-{i}" for i in range(n)]
         self.links = [f"ddpb{mark}{'abcdefghijklmnop'[i]}" for i in range(n)]
@@ -61,6 +66,9 @@ class Namespaces:
                 ip("-n", name, "address", "add", address + "/24", "dev", link)
                 ip("-n", name, "link", "set", link, "up")
                 ip("-n", name, "link", "set", "lo", "up")
+                if self.rate:
+                    subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", link, "root", "tbf", "rate", self.rate, "burst", "1mb",
+                                    "latency", "50ms"], check=True)
         except BaseException:
             self.__exit__()
             raise
@@ -207,6 +215,13 @@ def contestants(args, spaces, folder):
     words, plain = [str(args.repeats), str(args.max_bytes)], dict(os.environ)
     ours = [f"{args.build}/bench/collectives", "segment", *words]
     found = {OURS: lambda job: run_by_hand(spaces, args, ours, plain, job, True)}
+    if args.encrypt:
+        key = os.path.join(folder, "key")
+        with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+            f.write(os.urandom(32).hex() + "\n")
+        encrypted = {**plain, "DDP_ENCRYPT": "1", "DDP_ENCRYPT_KEY_FILE": key}
+        found[ENCRYPTED] = lambda job: run_by_hand(spaces, args, ours, encrypted, job, True)
+        return found
     venv = torch_venv()
     if venv:
         script = [venv[0], os.path.join(results.HERE, "torch_collectives.py"), *words]
@@ -231,7 +246,7 @@ def parse(text):
 def measure(args):
     """({name: [{bytes: (min, median)} of each round]}, [iperf_rates() of each round], [name and error of each failed run])"""
     sweeps, rates, failed, job = {}, [], {}, 0
-    with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder, Namespaces(args.nodes) as spaces:
+    with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder, Namespaces(args.nodes, args.rate) as spaces:
         libraries = contestants(args, spaces, folder)
         for _ in range(args.rounds):
             for name, run in libraries.items():
@@ -262,6 +277,12 @@ def ratios(medians, goals):
     return results.table(["bytes", *[f"{OURS} / {other}" for other in others]], rows)
 
 
+def share_of_plain(medians):
+    rows = [[str(size), f"{medians[OURS][size]:.1f}", f"{medians[ENCRYPTED][size]:.1f}",
+             f"{100 * medians[OURS][size] / medians[ENCRYPTED][size]:.0f} %"] for size in sorted(medians[OURS])]
+    return results.table(["bytes", "plain, median us", "encrypted, median us", "share of the plain rate"], rows)
+
+
 def share_of_iperf(size, median_us, rates, streams):
     """Each of two nodes sends the other as many bytes as the buffer has, for any number of ranks."""
     one, both = (results.spread(rate)[1] for rate in zip(*rates))
@@ -284,6 +305,8 @@ def read_options():
     parser.add_argument("--nodes", type=int, default=2, choices=range(2, MOST_NODES + 1), metavar="N")
     parser.add_argument("-p", type=int, default=1, help="ranks on each node")
     parser.add_argument("--ways", action="store_true", help="Open MPI's other algorithms, too")
+    parser.add_argument("--encrypt", action="store_true", help="libddp with encryption and without")
+    parser.add_argument("--rate", help="of each node, at most: 5gbit")
     parser.add_argument("--repeats", type=int, help="timings of a size in one sweep (20; with more ranks than cores 8)")
     parser.add_argument("--rounds", type=int, help="(5; with more ranks than cores 3)")
     parser.add_argument("--max-bytes", type=int, default=64 << 20)
@@ -305,17 +328,22 @@ def main():
 
     load = results.load_average()
     sweeps, rates, failed = measure(args)
-    if OURS not in sweeps:
+    if OURS not in sweeps or (args.encrypt and ENCRYPTED not in sweeps):
         sys.exit("libddp could not be run")
     medians = {name: {size: results.spread(run[size][1] for run in runs)[1] for size in runs[0]}
                for name, runs in sweeps.items()}
     rows = [[name, size, f"{min(run[size][0] for run in runs):.2f}", f"{medians[name][size]:.2f}",
              f"{size / medians[name][size] / 1e3:.3f}"]
             for size in sorted(medians[OURS]) for name, runs in sweeps.items()]
-    results.report(f"collectives_net_{args.p}" if args.nodes == 2 else f"collectives_net_{args.nodes}x{args.p}",
-                   f"{args.nodes} nodes of {args.p}. How many times as fast as others, by medians; in brackets the "
-                   f"goal:\n\n{ratios(medians, GOALS if args.nodes == 2 else {})}\n\n" +
-                   "".join(line + "\n\n" for line in failed) +
+    name = f"collectives_net_{args.p}" if args.nodes == 2 else f"collectives_net_{args.nodes}x{args.p}"
+    if args.encrypt:
+        limit = f", each limited to {args.rate}" if args.rate else ""
+        summary = f"{args.nodes} nodes of {args.p}{limit}:\n\n{share_of_plain(medians)}\n\n"
+        name += "_encrypted" + (f"_{args.rate}" if args.rate else "")
+    else:
+        summary = (f"{args.nodes} nodes of {args.p}. How many times as fast as others, by medians; in brackets the "
+                   f"goal:\n\n{ratios(medians, GOALS if args.nodes == 2 else {})}\n\n")
+    results.report(name, summary + "".join(line + "\n\n" for line in failed) +
                    (share_of_iperf(*max(medians[OURS].items()), rates, args.streams) if rates else "") +
                    results.table(["library", "bytes", "min us", "median us", "algbw GB/s"], rows), load)
 
