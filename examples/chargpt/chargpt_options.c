@@ -34,7 +34,7 @@ const char chargpt_options_help[] =
     "  --local-steps N   steps that each rank makes alone between two averages (0: none)\n"
     "  --fragments       with these, average a part of the network in each step\n"
     "  --outer-lr X      learning rate of these averages (0: the default of libddp)\n"
-    "  --compress TYPE   of what is averaged: none, float16 or bfloat16 (none)\n"
+    "  --compress TYPE   of what is averaged: none, float16, bfloat16, int8 (none)\n"
     "  --resume          continue from the newest checkpoint, if there is one\n"
     "  --verify-data     check that the ranks took different stretches, and print "
     "their digests\n"
@@ -134,6 +134,7 @@ int chargpt_options_compress(const struct chargpt_options *o)
         [DDP_COMPRESS_NONE] = "none",
         [DDP_COMPRESS_FLOAT16] = "float16",
         [DDP_COMPRESS_BFLOAT16] = "bfloat16",
+        [DDP_COMPRESS_INT8] = "int8",
     };
 
     for (int i = 0; o->compress != NULL && i < (int)(sizeof(names) / sizeof(names[0])); i++)
@@ -156,7 +157,8 @@ static int check(const struct chargpt_options *o, struct failure *why)
         return failure_set(why, "--fragments and --outer-lr require --local-steps N");
     if (chargpt_options_compress(o) < 0)
         return failure_set(why,
-                           "invalid value '%s' for --compress: expected none, float16 or bfloat16",
+                           "invalid value '%s' for --compress: expected none, float16, bfloat16 "
+                           "or int8",
                            o->compress);
     return 0;
 }

@@ -2,6 +2,7 @@
  * with, and what runs where none of them can. */
 #include "finite.h"
 #include "half.h"
+#include "int8_block.h"
 #include "reduce_table.h"
 
 #include <stdint.h>
@@ -98,5 +99,29 @@ DEFINE_INTEGER(u64, uint64_t, DIVIDED_UNSIGNED)
     }
 DEFINE_CASTS(f16)
 DEFINE_CASTS(bf16)
+
+static void to_int8(int8_t *to, float *scales, float *values, size_t count)
+{
+    for (size_t first = 0; first < count; first += REDUCE_INT8_BLOCK) {
+        const size_t n = count - first < REDUCE_INT8_BLOCK ? count - first : REDUCE_INT8_BLOCK;
+        uint32_t max = 0;
+        for (size_t i = first; i < first + n; i++)
+            max = int8_magnitude(values[i]) > max ? int8_magnitude(values[i]) : max;
+        const struct int8_scale s = int8_scale_of(max);
+        scales[first / REDUCE_INT8_BLOCK] = s.scale;
+        if (!s.is_usual)
+            int8_unusual(to + first, values + first, n, s);
+        for (size_t i = first; s.is_usual && i < first + n; i++)
+            to[i] = int8_one(&values[i], s);
+    }
+}
+
+static void from_int8(float *to, const int8_t *from, const float *scales, size_t count, bool adds)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float x = (float)from[i] * scales[i / REDUCE_INT8_BLOCK];
+        to[i] = adds ? to[i] + x : x;
+    }
+}
 
 const struct reduce_kernels reduce_scalar = REDUCE_TABLE("scalar");

@@ -1,5 +1,6 @@
 /* reduce_table.h - the table of a set of kernels: sum_f32(), checked_sum_f32() and the like, and
- * widen_f16(), narrow_f16(), which the file that includes this has defined. */
+ * widen_f16(), narrow_f16(), to_int8(), from_int8(), which the file that includes this has
+ * defined. */
 #ifndef DDP_WORKER_RUNTIME_ARITHMETIC_REDUCE_TABLE_H
 #define DDP_WORKER_RUNTIME_ARITHMETIC_REDUCE_TABLE_H
 
@@ -42,7 +43,8 @@
                 [DDP_BFLOAT16] = CHECKED_KERNELS(bf16),                                            \
             },                                                                                     \
         .widen = {[DDP_FLOAT16] = widen_f16, [DDP_BFLOAT16] = widen_bf16},                         \
-        .narrow = {[DDP_FLOAT16] = narrow_f16, [DDP_BFLOAT16] = narrow_bf16},                      \
+        .narrow = {[DDP_FLOAT16] = narrow_f16, [DDP_BFLOAT16] = narrow_bf16}, .to_int8 = to_int8,  \
+        .from_int8 = from_int8,                                                                    \
     }
 
 #endif

@@ -78,7 +78,7 @@ static int check_opts(const struct ddp_model_opts *o)
         return rt_fail(DDP_EINVAL, "weighted and predivide_factor cannot be used together");
     if (o->check_finite && o->tell_nonfinite)
         return rt_fail(DDP_EINVAL, "check_finite and tell_nonfinite cannot be used together");
-    if ((unsigned)o->compress > DDP_COMPRESS_BFLOAT16)
+    if ((unsigned)o->compress > DDP_COMPRESS_INT8)
         return rt_fail(DDP_EINVAL,
                        "invalid value %d for compress: expected one of enum ddp_compress",
                        (int)o->compress);
@@ -89,6 +89,8 @@ static int check_opts(const struct ddp_model_opts *o)
                        "predivide_factor, because a hook averages the gradients itself");
     if (o->local_steps > 0 && (rc = check_local(o)) != 0)
         return rc;
+    if (o->compress == DDP_COMPRESS_INT8 && o->stream != NULL)
+        return rt_fail(DDP_EINVAL, "DDP_COMPRESS_INT8 and stream cannot be used together");
     if (o->nccl_memory && o->stream == NULL)
         return rt_fail(DDP_EINVAL, "nccl_memory requires a stream");
     if (o->keep_buffers && o->stream != NULL)
@@ -235,6 +237,8 @@ static int meet_ranks(struct ddp_model *m)
     if (rc == 0 && model_device_averages(m))
         rc = device_open(m->g);
     if (rc == 0)
+        rc = model_int8_open(m);
+    if (rc == 0)
         rc = model_buckets_place(m, &m->set);
     return rc == 0 ? take_state(m) : rc;
 }
@@ -286,6 +290,7 @@ void ddp_model_destroy(struct ddp_model *m)
     group_disown(&m->child);
     model_average_stop(m, true);
     model_buckets_destroy(m, &m->set);
+    model_int8_close(m);
     model_kept_leave(m);
     model_device_fini(m);
     free(m->grad);

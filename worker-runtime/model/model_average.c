@@ -192,7 +192,8 @@ static int launch_bucket(struct ddp_model *m, size_t k)
     for (size_t i = 0; i < b->n_pieces; i++)
         b->piece[i].found_inf = 1; /* not known better */
     if (m->g->world_size > 1)
-        m->stats.wire_bytes += b->count * ddp_dtype_size(b->wire_dtype);
+        m->stats.wire_bytes +=
+            b->is_int8 ? model_int8_bytes(m, b) : b->count * ddp_dtype_size(b->wire_dtype);
     if (m->opts.hook != NULL)
         return run_hook(m, k);
     if (model_is_on_device(m))
@@ -200,7 +201,7 @@ static int launch_bucket(struct ddp_model *m, size_t k)
             m, k, model_device_send(m, b, op_of(m) == DDP_SUM, factor_before(m), factor_after(m)));
     scale_bucket(b, factor_before(m));
     convert_wire(b, false);
-    rc = send_pieces(m, b);
+    rc = b->is_int8 ? model_int8_average(m, b, op_of(m) == DDP_SUM) : send_pieces(m, b);
     return rc != 0 ? fail_bucket(m, k, rc) : 0;
 }
 

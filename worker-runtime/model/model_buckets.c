@@ -146,11 +146,14 @@ void model_homes_destroy(struct model_homes *h, struct ddp_model *m)
 
 /* --- planning --------------------------------------------------------------------------------- */
 
-static enum ddp_dtype wire_dtype(const struct ddp_model_opts *o, enum ddp_dtype dtype)
+static enum ddp_dtype wire_dtype(const struct ddp_model_opts *o, enum ddp_dtype dtype,
+                                 bool between_nodes)
 {
     const bool is_half = dtype == DDP_FLOAT16 || dtype == DDP_BFLOAT16;
     if (is_half)
         return o->always_fp32 ? DDP_FLOAT32 : dtype;
+    if (o->compress == DDP_COMPRESS_INT8)
+        return between_nodes ? DDP_FLOAT32 : dtype;
     return o->compress == DDP_COMPRESS_FLOAT16    ? DDP_FLOAT16
            : o->compress == DDP_COMPRESS_BFLOAT16 ? DDP_BFLOAT16
                                                   : dtype;
@@ -211,9 +214,11 @@ int model_buckets_plan(struct ddp_model *m, const size_t *order, struct bucket_s
         bucket_ready_init(&set->ready, &set->plan) != 0)
         return rt_fail(DDP_ENOMEM, "out of memory for %zu gradient buckets", set->plan.n_buckets);
     for (size_t k = 0; k < set->plan.n_buckets; k++) {
-        set->at[k].dtype = set->plan.bucket[k].dtype;
-        set->at[k].wire_dtype =
-            m->g->world_size > 1 ? wire_dtype(&m->opts, set->at[k].dtype) : set->at[k].dtype;
+        struct model_bucket *b = &set->at[k];
+        b->dtype = set->plan.bucket[k].dtype;
+        b->wire_dtype =
+            m->g->world_size > 1 ? wire_dtype(&m->opts, b->dtype, m->g->n_nodes > 1) : b->dtype;
+        b->is_int8 = model_is_int8(m) && b->wire_dtype == DDP_FLOAT32;
     }
     return 0;
 }
@@ -281,7 +286,7 @@ static bool make_copies(struct ddp_model *m, const struct bucket *plan, struct m
 static bool needs_wire(const struct ddp_model *m, const struct model_bucket *b)
 {
     const bool is_apart = model_is_on_device(m) && m->opts.hook != NULL && b->n_pieces > 1;
-    return b->count > 0 && (b->wire_dtype != b->dtype || is_apart);
+    return b->count > 0 && (b->wire_dtype != b->dtype || b->is_int8 || is_apart);
 }
 
 /* Give a bucket its memory, now that the ranks have agreed on what all of them can do. */
@@ -295,8 +300,10 @@ static bool place_bucket(struct ddp_model *m, const struct bucket *plan, struct 
     b->count = 0;
     for (size_t i = 0; i < b->n_pieces; i++)
         b->count += (size_t)(b->piece[i].end - b->piece[i].memory) / ddp_dtype_size(b->dtype);
-    return !needs_wire(m, b) ||
-           alloc_memory(m, b->count * ddp_dtype_size(b->wire_dtype), &b->wire) == 0;
+    if (needs_wire(m, b) &&
+        alloc_memory(m, b->count * ddp_dtype_size(b->wire_dtype), &b->wire) != 0)
+        return false;
+    return model_int8_place(m, b);
 }
 
 /* Give every rank the worst of the values of all ranks. */
@@ -356,6 +363,8 @@ void model_buckets_destroy(struct ddp_model *m, struct bucket_set *set)
     for (size_t k = 0; set->at != NULL && k < set->plan.n_buckets; k++) {
         ddp_free(m->g, set->at[k].copies);
         free_memory(m, set->at[k].wire);
+        free(set->at[k].rest);
+        free(set->at[k].packed);
     }
     free(set->at);
     free(set->pieces);

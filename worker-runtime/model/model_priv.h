@@ -6,6 +6,7 @@
  *   model_average.c   from a complete bucket to its average
  *   model_kept.c      what outlives the generation: gradients, and buffers after the last step
  *   model_local.c     steps of each rank alone, and the outer step of all
+ *   model_int8.c      averages that travel as int8
  *   model_graph.c     whether a step goes into a CUDA graph
  *   model_commit.c    failures, and the exchange at the end of a step
  *   model_agree.c     do all ranks describe the same network?
@@ -52,6 +53,9 @@ struct model_bucket {
                         hook sees of places on a device: the values of all pieces, with the request
                         of the first one; else NULL */
     enum ddp_dtype wire_dtype;
+    bool is_int8;      /* the wire is float32, and travels between nodes as int8 */
+    float *rest;       /* owned; of a leader (model_int8.c): what rounding has left; else NULL */
+    uint8_t *packed;   /* owned; the same: what is sent and received */
     uint64_t began_ns; /* it was sent on its way */
 };
 
@@ -144,12 +148,14 @@ struct ddp_model {
     uint8_t *used;          /* owned; per gradient, in the last step; NULL: all are */
     uint8_t *used_in_graph; /* owned; the same, for this rank in the step that was captured last */
     int checkpoint_fd;      /* by which ddprun asks for a checkpoint; -1: it does not */
-    size_t *outer_at;       /* owned; n_tensors + 1: where a tensor lies in kept->outer; NULL:
+    struct ddp_group *node, *leaders; /* owned; model_int8.c; NULL: none */
+    size_t *int8_bytes;               /* owned; 2 for each leader; NULL: not a leader */
+    size_t *outer_at;     /* owned; n_tensors + 1: where a tensor lies in kept->outer; NULL:
                                without local steps */
-    size_t n_inner;         /* steps that this rank has made since the last outer step, or with
+    size_t n_inner;       /* steps that this rank has made since the last outer step, or with
                                fragments since all were exchanged */
-    uint64_t n_steps;       /* that ended, well or not: part of what ranks agree on */
-    int last_active_rank;   /* the lowest one that was not joined in the last step that had one */
+    uint64_t n_steps;     /* that ended, well or not: part of what ranks agree on */
+    int last_active_rank; /* the lowest one that was not joined in the last step that had one */
     struct ddp_model_stats stats;
 };
 
@@ -250,6 +256,27 @@ int model_local_prepare(struct ddp_model *m);
 void model_local_restore(struct ddp_model *m);
 /* After it: the outer state is that of all ranks. Collective. returns as ddp_broadcast() */
 int model_local_take(struct ddp_model *m, int giver);
+/* --- model_int8.c ----------------------------------------------------------------------------- */
+
+static inline bool model_is_int8(const struct ddp_model *m)
+{
+    return m->opts.compress == DDP_COMPRESS_INT8 && m->g->n_nodes > 1;
+}
+
+/* Groups of a node's ranks, and of one rank of each node. Collective. returns as
+ * ddp_group_split() */
+int model_int8_open(struct ddp_model *m);
+void model_int8_close(struct ddp_model *m); /* half-open is fine */
+/* Memory for a bucket. returns false without memory */
+bool model_int8_place(struct ddp_model *m, struct model_bucket *b);
+/* What rounding has left of a step that does not count is dropped. */
+void model_int8_forget(struct ddp_model *m);
+/* What this rank sends of a bucket to other nodes, once. */
+size_t model_int8_bytes(const struct ddp_model *m, const struct model_bucket *b);
+/* The wire becomes the average or, with is_sum, the sum of all ranks' wires. Collective.
+ * returns as ddp_all_reduce() */
+int model_int8_average(struct ddp_model *m, struct model_bucket *b, bool is_sum);
+
 /* --- model_average.c -------------------------------------------------------------------------- */
 
 /* Send buckets that are complete on their way, in order, and finish those that are there, as far as

@@ -166,6 +166,7 @@ int model_end_step(struct ddp_model *m, int rc, uint64_t began_ns, size_t n_said
         complete_step(m, began_ns, n_said, *ret_any_active);
         model_kept_save(m, true);
     } else {
+        model_int8_forget(m);
         if (m->kept->is_of_a_step) /* else a checkpoint may have been loaded since */
             model_kept_restore(m);
         if (!m->broken) { /* a misuse ends with its step */
