@@ -8,8 +8,8 @@
  * the voters stored or by what a proposer believes, one is the beginning of the other.
  *
  * A process that carries its list alone may do without a lease of its own node: its voter is
- * reserved then, and it writes no list that others carry. Checked: no record of another process is
- * stored by voters that carry it meanwhile.
+ * reserved then, and it writes no list that others carry. Checked: meanwhile no voters that carry
+ * the record of another process obey that process.
  *
  * Variants, each with a rule left out, must be found to break that: a search that finds nothing
  * proves something only if it can find. The argument `all` adds larger worlds. */
@@ -90,25 +90,39 @@ static void decide(struct world *w, uint64_t value)
         search.broken = "two values were decided, and neither is the beginning of the other";
 }
 
-static bool is_carried(const struct world *w, const struct sent *s)
+static void check_stored(struct world *w, const struct sent *s)
 {
     struct quorum_set stored = {0};
     for (uint32_t i = 0; i < w->config->n_processes; i++)
         if ((s->stored >> i & 1) != 0)
             quorum_set_add(&stored, id_of(i));
-    return quorum_carries_record(&stored, &s->ask.record);
+    if (quorum_carries_record(&stored, &s->ask.record))
+        decide(w, s->ask.record.value);
 }
 
-static void store(struct world *w, struct sent *s, uint32_t voter)
+/* Do voters that carry the record of this voter have it, and still obey the process that wrote it?
+ * A lease of that process ends before one of them obeys another one. */
+static bool is_obeyed(const struct world *w, const struct quorum_voter *v)
 {
-    const bool was_carried = is_carried(w, s);
-    s->stored |= 1u << voter;
-    if (was_carried || !is_carried(w, s))
-        return;
-    decide(w, s->ask.record.value);
-    for (uint32_t i = 0; i < w->config->n_processes; i++)
-        if (i != s->by && w->lacks_lease[i])
-            search.broken = "a process decides, and the node of another one has no lease";
+    struct quorum_record r = v->record;
+    struct quorum_set obey = {0};
+    for (uint32_t i = 0; i < w->config->n_processes; i++) {
+        const struct quorum_voter *other = &w->voters[i];
+        if (quorum_record_compare(&other->record, &r) != 0 ||
+            quorum_term_compare(&other->promised, &r.term) != 0)
+            continue;
+        r.settled |= other->record.settled;
+        quorum_set_add(&obey, other->id);
+    }
+    return r.voters.n > 0 && quorum_carries_record(&obey, &r);
+}
+
+static void check_leases(const struct world *w)
+{
+    for (uint32_t p = 0; p < w->config->n_processes; p++)
+        for (uint32_t i = 0; i < w->config->n_processes && w->lacks_lease[p]; i++)
+            if (w->voters[i].record.term.owner != id_of(p) && is_obeyed(w, &w->voters[i]))
+                search.broken = "a process is obeyed, and the node of another one has no lease";
 }
 
 /* --- the beginning --- */
@@ -249,7 +263,8 @@ static void arrive(struct world *w, const struct act *a)
     struct quorum_vote vote;
     quorum_voter_ask(v, &s->ask, 0, &vote);
     if (s->ask.type == QUORUM_WRITE && quorum_record_compare(&v->record, &s->ask.record) == 0) {
-        store(w, s, a->process);
+        s->stored |= 1u << a->process;
+        check_stored(w, s);
     }
     if (a->is_heard)
         hear(w, &sent, a->process, &vote);
@@ -309,6 +324,7 @@ static void act_do(struct world *w, const struct act *a)
         break;
     }
     drop_past(w);
+    check_leases(w);
 }
 
 /* --- two states that have the same future are one --- */
