@@ -354,6 +354,15 @@ static int read_leave(struct history *h, const struct event *e)
     return add_mark(h, e, "leave", "%s leaves: %s", text_of(e, "host"), text_of(e, "text"));
 }
 
+static int read_health(struct history *h, const struct event *e)
+{
+    const char *state = text_of(e, "state");
+    if (strcmp(state, "unhealthy") != 0)
+        return add_mark(h, e, "leave", "node %s: %s", text_of(e, "about"), state);
+    return add_mark(h, e, "leave", "node %s is unhealthy: %s", text_of(e, "about"),
+                    text_of(e, "reason"));
+}
+
 /* Is it a number that a page can show? */
 static double real_of(const struct event *e, const char *key)
 {
@@ -440,6 +449,7 @@ static const struct {
     {"coordinator", read_coordinator},
     {"leaving", read_leaving},
     {"leave", read_leave},
+    {"health", read_health},
     {"pace", read_pace},
     {"steps", read_steps},
     {"goodput", read_goodput},

@@ -5,6 +5,8 @@
 
 #include "check_facts.h"
 
+#include "launcher/health/health_checks.h"
+
 #include <stdio.h>
 
 enum { CHECK_WHY_BYTES = 400 };
@@ -16,7 +18,7 @@ enum { CHECK_WHY_BYTES = 400 };
 #define CHECK_MEMLOCK_MIN  ((uint64_t)64 << 20) /* where there is RDMA */
 #define CHECK_SHM_MIN      ((uint64_t)65 << 20) /* a container's usual 64 MiB are too few ... */
 #define CHECK_SHM_FREE_MIN ((uint64_t)16 << 20) /* ... and these are none */
-#define CHECK_CLOCK_MAX_NS INT64_C(1000000000)
+#define CHECK_CLOCK_MAX_NS (HEALTH_CLOCK_MAX_MS * INT64_C(1000000))
 #define CHECK_SLOW_PAIR_PART                                                                       \
     3 /* of a pair that is as fast as the others: a third of their median */
 

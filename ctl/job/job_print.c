@@ -389,6 +389,21 @@ static void print_unreachable(const json_t *ranks, int width, FILE *out)
     }
 }
 
+/* Nodes of the job that take part in no generation, and why. */
+static void print_unhealthy(const json_t *status, int width, FILE *out)
+{
+    enum { MOST = 4 };
+    size_t i;
+    const json_t *node;
+    json_array_foreach(json_object_get(status, "unhealthy"), i, node)
+    {
+        co_autofree char *line = NULL;
+        if (i < MOST && asprintf(&line, "  node %s is unhealthy: %s", text_at(node, "node"),
+                                 text_at(node, "reason")) >= 0)
+            print_line(line, width, out);
+    }
+}
+
 static bool any_has(const json_t *ranks, const char *key)
 {
     size_t i;
@@ -411,6 +426,7 @@ int job_print_status(const json_t *status, int width, FILE *out)
     bool has_steps = any_has(ranks, "steps");
     int rc = print_head(status, width, out);
     print_unreachable(ranks, width, out);
+    print_unhealthy(status, width, out);
     if (has_steps)
         table_init(&t, more_heads, sizeof more_heads / sizeof *more_heads);
     else

@@ -241,8 +241,9 @@ static void take_tool_answer(struct target *t, char *text, bool timed_out)
     }
 }
 
-static void on_tool_done(void *arg, const char *text, bool timed_out)
+static void on_tool_done(void *arg, const char *text, int status, bool timed_out)
 {
+    (void)status;
     struct target *t = arg;
     struct stacks *s = t->s;
     t->tool = NULL;
@@ -471,7 +472,11 @@ int stacks_begin(uv_loop_t *loop, const struct stacks_opts *opts, const struct s
  * reported. A tool that does not die because the kernel holds it is left to the process that reaps
  * our orphans. */
 
-enum { READ_BYTES = 4096, CANCEL_MS = 2000 };
+enum {
+    READ_BYTES = 4096,
+    CANCEL_MS = 2000,
+    LAST_READS = 1024, /* after its end: what it started may write without an end */
+};
 
 struct stack_tool {
     struct stack_tool_opts opts;
@@ -539,7 +544,7 @@ static void tool_kill(struct stack_tool *t)
 /* A debugger stops every thread that it looks at by SIGSTOP, and takes that signal back. One that
  * dies in between leaves the process stopped, and no signal but SIGKILL would end it. SIGCONT also
  * takes back a SIGSTOP that is only about to work. */
-static void tool_reap(struct stack_tool *t)
+static int tool_reap(struct stack_tool *t)
 {
     int status = 0;
     while (t->pid > 0 && waitpid(t->pid, &status, 0) < 0 && errno == EINTR) {
@@ -547,9 +552,17 @@ static void tool_reap(struct stack_tool *t)
     if (t->pid > 0 && t->target_fd >= 0 && status != 0)
         syscall(SYS_pidfd_send_signal, t->target_fd, SIGCONT, NULL, 0);
     t->pid = 0;
+    return status;
 }
 
 /* --- Its output --- */
+
+static void keep_end(struct stack_tool *t, const char *bytes, size_t n)
+{
+    co_buf_append(&t->text, bytes, n);
+    if (co_buf_len(&t->text) > t->opts.max_bytes)
+        co_buf_consume(&t->text, co_buf_len(&t->text) - t->opts.max_bytes);
+}
 
 /* returns   1 there may be more; 0 its end; -1 nothing now */
 static int read_tool_output(struct stack_tool *t)
@@ -558,6 +571,10 @@ static int read_tool_output(struct stack_tool *t)
     ssize_t n = read(t->out_fd, bytes, sizeof bytes);
     if (n < 0)
         return errno == EAGAIN ? -1 : errno == EINTR;
+    if (t->opts.keeps_end) {
+        keep_end(t, bytes, (size_t)n);
+        return n > 0;
+    }
     size_t left = t->opts.max_bytes - co_buf_len(&t->text);
     co_buf_append(&t->text, bytes, (size_t)n < left ? (size_t)n : left);
     return n > 0;
@@ -577,16 +594,19 @@ static void on_tool_ended(uv_poll_t *poll, int status, int events)
     struct stack_tool *t = poll->data;
     (void)status;
     (void)events;
-    while (!t->is_cancelled && co_buf_len(&t->text) < t->opts.max_bytes &&
-           read_tool_output(t) > 0) {
+    for (int i = 0;
+         i < LAST_READS && !t->is_cancelled &&
+         (t->opts.keeps_end || co_buf_len(&t->text) < t->opts.max_bytes) && read_tool_output(t) > 0;
+         i++) {
     }
-    tool_reap(t);
+    const int end = tool_reap(t);
     if (t->is_cancelled) {
         tool_close(t);
         return;
     }
     bool is_kept = co_buf_append(&t->text, "", 1) == 0;
-    t->opts.on_done(t->opts.arg, is_kept ? (const char *)co_buf_bytes(&t->text) : "", t->timed_out);
+    t->opts.on_done(t->opts.arg, is_kept ? (const char *)co_buf_bytes(&t->text) : "", end,
+                    t->timed_out);
     tool_close(t);
 }
 

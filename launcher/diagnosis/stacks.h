@@ -91,11 +91,12 @@ struct stack_tool_opts {
     char *const *argv;   /* borrowed for the call */
     pid_t target;        /* the process that it looks at. It gets SIGCONT where the tool does not
                             succeed: a debugger that dies may leave it stopped. 0: none */
-    size_t max_bytes;    /* of its output; the rest is not kept */
+    size_t max_bytes;    /* of its output; the rest is not kept, or ... */
+    bool keeps_end;      /* ... what came before the last so many bytes */
     uint64_t timeout_ms; /* it is killed then */
-    /* It has ended. Lent: what it wrote, stdout and stderr, followed by a NUL. The tool may not be
-     * used afterwards */
-    void (*on_done)(void *arg, const char *text, bool timed_out);
+    /* It has ended, with a status of waitpid(). Lent: what it wrote, stdout and stderr, followed by
+     * a NUL. The tool may not be used afterwards */
+    void (*on_done)(void *arg, const char *text, int status, bool timed_out);
     void *arg;
 };
 

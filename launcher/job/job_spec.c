@@ -95,6 +95,11 @@ bool job_spec_asks(const struct job_spec *spec)
     return spec->on_term_ms > 0 || (spec->world.has_others && spec->world.max_nodes > 1);
 }
 
+bool job_spec_checks(const struct job_spec *spec)
+{
+    return spec->health.command != NULL || health_checks_any(&spec->health.builtin);
+}
+
 void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
 {
     const struct job_world *w = &spec->world;
@@ -158,6 +163,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->wrap != NULL ? spec->wrap->path : NULL,
         spec->wrap,
         spec->local_rank_arg,
+        spec->health.command,
         spec->events,
         spec->report,
         spec->failure_dump,
@@ -176,6 +182,7 @@ void job_spec_fini(struct job_spec *spec)
         spec->world.token_file,
         spec->world.store_allow,
     };
+    health_checks_fini(&spec->health.builtin);
     seal_key_destroy(spec->world.key);
     if (spec->world.etcd != NULL)
         explicit_bzero(spec->world.etcd, sizeof *spec->world.etcd); /* a password may be in it */

@@ -5,6 +5,7 @@
 #ifndef DDP_LAUNCHER_JOB_JOB_SPEC_H
 #define DDP_LAUNCHER_JOB_JOB_SPEC_H
 
+#include "launcher/health/health_checks.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/remote_shell.h"
 #include "launcher/placement/placement.h"
@@ -70,6 +71,13 @@ struct etcd_settings { /* an empty text: not given */
     char password[ETCD_SETTING_BYTES];
     char password_file[ETCD_SETTING_BYTES]; /* whose first line is it */
     char prefix[ETCD_SETTING_BYTES];        /* prefix of all keys, without a slash at its end */
+};
+
+/* What a node checks before it takes part in a generation. Nothing: it is always fit. */
+struct health_spec {
+    char *command;                /* owned; --health-check; NULL: none */
+    uint64_t timeout_ms;          /* of a check */
+    struct health_checks builtin; /* owned */
 };
 
 /* --http */
@@ -256,6 +264,7 @@ struct job_spec {
     uint64_t timeout_ms;         /* stop the job so long after its start, exit 124; 0: never */
     uint64_t grace_ms;           /* after a signal: from forwarding it to SIGKILL */
     uint64_t on_term_ms;         /* before that: to save their state; 0: they are not asked */
+    struct health_spec health;   /* owned */
     uint64_t failure_grace_ms;   /* after a failed rank: from SIGTERM to SIGKILL */
     uint64_t stop_signals; /* bit N: signal N, passed on, ends the job. TERM, INT, HUP and QUIT
                                     always; never KILL, STOP, CHLD, CONT, WINCH, nor a fault's */
@@ -288,6 +297,9 @@ bool job_spec_agent_store(const struct job_spec *spec, uint32_t world_size);
 
 /* May ranks live on when others fail, or when nodes join and leave? */
 bool job_spec_recovers(const struct job_spec *spec);
+
+/* Does this node check its health? */
+bool job_spec_checks(const struct job_spec *spec);
 
 /* May the ranks be asked to save their state? The same on all nodes of a job, whatever else differs
  * between nodes: the ranks agree on the answer together. */

@@ -211,7 +211,8 @@ static bool has_time(enum message_why why)
 static enum supervisor_ender find_ender(const struct member_end *end)
 {
     if (end->by_roster)
-        return ENDED_BY_ROSTER;
+        return end->outcome == MESSAGE_MISSING || end->outcome == MESSAGE_TOO_FEW ? ENDED_BY_HEALTH
+                                                                                  : ENDED_BY_ROSTER;
     return end->signal != 0 || end->exit_code == SUPERVISOR_EXIT_TIMEOUT ? ENDED_BY_STOP
                                                                          : ENDED_BY_LOSS;
 }

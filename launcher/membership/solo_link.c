@@ -35,7 +35,7 @@ struct solo_link {
 
 static void on_timer(uv_timer_t *timer);
 
-/* Of the roster's deadlines only that of a pause is for this node. */
+/* Of the roster's deadlines only that of a pause, and those of checks, are for this node. */
 static void set_timer(struct solo_link *l, uint64_t now_ms)
 {
     const uint64_t deadline_ms = roster_deadline_ms(l->roster);
@@ -84,7 +84,8 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
     if (l == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
     job_spec_terms(spec, &terms);
-    terms.start_timeout_ms = LONG_MS;
+    if (!job_spec_checks(spec)) /* else it is the time to become fit */
+        terms.start_timeout_ms = LONG_MS;
     int rc = roster_create(&limits, &terms, NULL, 0, co_now_ms(), &l->roster, err);
     if (rc < 0) {
         free(l);

@@ -72,6 +72,7 @@ static void write_file(struct node_report *p)
     if (end->exit_code == 0 && output_has_loss(p->n->output) && !p->n->spec->as_torchrun)
         end->exit_code = OUTPUT_EXIT_LOST;
     end->output_error = output_error(p->n->output);
+    end->unhealthy = p->n->parts->unhealthy;
     if (path == NULL)
         co_fail(&err, -ENOMEM, "out of memory");
     if (path == NULL || job_report_write(&p->collected, end, path, &err) < 0)

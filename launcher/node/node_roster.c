@@ -14,6 +14,7 @@
 #include "launcher/generation/checkpoint_request.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/job/worker_env.h"
+#include "launcher/membership/fitness.h"
 #include "launcher/membership/roster_agent.h"
 #include "launcher/membership/roster_link.h"
 #include "launcher/platform/own_addresses.h"
@@ -45,7 +46,8 @@ struct node_roster {
     const struct node_view *node;
     struct node_roster_opts opts;
     struct roster_agent agent;
-    struct member *member; /* owned */
+    struct member *member;   /* owned */
+    struct fitness *fitness; /* owned: fitness_close(); NULL: no checks, and no other nodes */
     const struct roster_link_ops *ops;
     void *link; /* owned: ops->close() it */
     uv_timer_t timer, hold_timer;
@@ -253,6 +255,15 @@ static void say_spare(const struct node_roster *g)
         node_say(g->node, CO_NOTE, "this node was a spare: the job succeeded without it");
 }
 
+/* The supervisor of a node that is alone reports its own ranks; here none could be started. */
+static void say_unfit(const struct node_roster *g)
+{
+    const struct member_end *end = member_get_end(g->member);
+    if (is_alone(g) && end->by_roster &&
+        (end->outcome == MESSAGE_MISSING || end->outcome == MESSAGE_TOO_FEW))
+        node_say(g->node, CO_ERROR, "%s", end->text);
+}
+
 static void disconnect(struct node_roster *g)
 {
     g->is_up = g->keeps_link = false;
@@ -276,6 +287,8 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
         announce(g);
     if (o.ended)
         say_spare(g);
+    if (o.ended)
+        say_unfit(g);
     if (!is_alone(g))
         note_order(g, &o);
     if (o.kill_ranks && member_get_state(g->member) == MEMBER_KILLING)
@@ -317,6 +330,7 @@ static void step_member(struct node_roster *g, struct member_input *in)
     follow(g, &o);
     if (member_knows_stop(g->member))
         node_pmi_note_stop(g->node);
+    fitness_note_member(g->fitness, from, member_get_state(g->member));
 }
 
 /* What was received before the deadline is read first: the sockets have their turn between the two
@@ -484,8 +498,13 @@ static void on_message(void *arg, const struct message *m)
         node_report_hear(g->node, m);
     if (m->type == MESSAGE_FIGURES && g->node->parts->hear_figures != NULL)
         g->node->parts->hear_figures(g->node, m);
-    if (m->type == MESSAGE_RESULT || m->type == MESSAGE_FIGURES || g->keeps_link)
+    if (m->type == MESSAGE_HEALTH)
+        fitness_hear(g->fitness, &m->health);
+    if (m->type == MESSAGE_RESULT || m->type == MESSAGE_FIGURES || m->type == MESSAGE_HEALTH ||
+        g->keeps_link)
         return;
+    if (m->type == MESSAGE_WELCOME)
+        fitness_hear_clock(g->fitness, &m->welcome);
     if (m->type == MESSAGE_REFUSED)
         snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", m->refused.text);
     if (m->type == MESSAGE_WELCOME && m->welcome.replaced)
@@ -570,6 +589,14 @@ void node_roster_fill_place(const struct node_roster *g, struct generation_place
 const char *node_roster_waiting(const struct node_roster *g)
 {
     return is_alone(g) ? NULL : node_wait_text(&g->wait);
+}
+
+static void on_health(void *arg, bool is_fit, const char *text)
+{
+    struct node_roster *g = arg;
+    step_member(g,
+                &(struct member_input){.type = is_fit ? MEMBER_FIT : MEMBER_UNFIT, .text = text});
+    node_queue_drain(g->node->queue);
 }
 
 bool node_roster_restart(struct node_roster *g)
@@ -676,6 +703,8 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                   .keeps_rank_0 = spec->world.keeps_rank_0,
                                   .reports = node_report_may_write(g->node),
                                   .stop_ms = stop_ms(spec),
+                                  .checks = job_spec_checks(spec),
+                                  .check_ms = job_spec_checks(spec) ? spec->health.timeout_ms : 0,
                                   .n_addresses = is_alone(g) ? 0 : own_addresses_find(addresses),
                                   .addresses = addresses};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
@@ -688,6 +717,24 @@ static int make_member(struct node_roster *g, struct co_error *err)
         return co_fail(err, -EIO, "cannot get random bytes for a session id: %s", strerror(errno));
     job_spec_terms(spec, &hello.terms);
     return member_create(&limits, &hello, g->daemon, &g->member, err);
+}
+
+static int open_fitness(struct node_roster *g, struct co_error *err)
+{
+    const struct node_view *n = g->node;
+    const struct fitness_opts opts = {.loop = n->loop,
+                                      .spec = n->spec,
+                                      .supervisor = n->supervisor,
+                                      .events = n->events,
+                                      .name = g->name,
+                                      .on_note = on_note,
+                                      .on_result = on_health,
+                                      .arg = g};
+    if (is_alone(g) && !job_spec_checks(n->spec))
+        return 0;
+    int rc = fitness_create(&opts, &g->fitness, err);
+    n->parts->unhealthy = fitness_list(g->fitness);
+    return rc;
 }
 
 int node_roster_create(const struct node_view *n, const struct node_roster_opts *opts,
@@ -722,7 +769,7 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
                                                        .hang_up = report_hang_up,
                                                        .arg = g,
                                                        .stop_ms = stop_ms(n->spec)});
-    int rc = make_member(g, err);
+    int rc = make_member(g, err) ?: open_fitness(g, err);
     g->wait.member = g->member;
     return rc == 0 ? g->ops->open(n->loop, n->spec, &callbacks, &g->link, err) : rc;
 }
@@ -739,6 +786,7 @@ void node_roster_begin(struct node_roster *g)
         node_wait_begin(&g->wait);
     member_begin(g->member, co_now_ms(), &o);
     follow(g, &o);
+    fitness_note_member(g->fitness, MEMBER_ENDED, member_get_state(g->member));
     node_roster_look(g);
 }
 
@@ -749,6 +797,9 @@ void node_roster_close(struct node_roster *g)
     if (g->link != NULL)
         g->ops->close(g->link);
     g->link = NULL;
+    fitness_close(g->fitness);
+    g->fitness = NULL;
+    g->node->parts->unhealthy = NULL;
     uv_close((uv_handle_t *)&g->timer, NULL);
     node_wait_close(&g->wait);
     uv_close((uv_handle_t *)&g->hold_timer, NULL);

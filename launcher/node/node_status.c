@@ -150,6 +150,7 @@ int node_status_collect(const struct node_view *n, struct node_status_data *d)
                                 .now_ms = now_ms,
                                 .begun_ms = n->begun_ms,
                                 .generation_ms = supervisor_generation_ms(n->supervisor)};
+    d->status.unhealthy = n->parts->unhealthy;
     node_stacks_fill_nccl(n, &d->status);
     d->status.others = others != NULL && others->figures.nodes != NULL ? &others->figures : NULL;
     node_roster_fill_place(n->parts->roster, &place, &d->status.first_rank);

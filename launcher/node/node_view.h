@@ -21,6 +21,7 @@
 #include <uv.h>
 
 struct flights;
+struct health_list;
 struct job_spec;
 struct message;
 struct node;
@@ -74,6 +75,7 @@ struct node_parts {
     struct node_status *status;
     /* of node_status: a FIGURES came from the coordinator; NULL: closed */
     void (*hear_figures)(const struct node_view *n, const struct message *m);
+    const struct health_list *unhealthy; /* of node_roster: lent; NULL: no node checks its health */
     struct node_timers *timers;
     const char *timer_file; /* of node_timers; NULL: not served */
     struct node_pace *pace;

@@ -195,6 +195,7 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
         ?: cli_set_meeting(d, spec, err)
         ?: cli_set_end(d, spec, err)
         ?: cli_set_failover(d, spec, err)
+        ?: cli_set_health(d, spec, err)
         ?: cli_set_output(d, spec, err)
         ?: cli_flag(d, OPTION_DRY_RUN, &spec->dry_run, err)
         ?: cli_set_exports(d, spec, err)

@@ -190,6 +190,10 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
+/* --- cli_health.c --- */
+
+int cli_set_health(const struct draft *d, struct job_spec *spec, struct co_error *err);
+
 /* Are there the ranks that --wrap names? When their number is known. returns 0, -EINVAL */
 int cli_check_wrap(const struct draft *d, const struct job_spec *spec, struct co_error *err);
 

@@ -183,6 +183,17 @@ const struct co_option cli_table[] = {
     {OPTION_EXCLUDE_NODE_AFTER, 0, "exclude-node-after", "N[/TIME]", .weak = true,
      .help = "Exclude a node after N failures of its ranks, in total or within TIME. The other "
              "nodes continue, or wait for a new one. Default: never."},
+    {OPTION_HEALTH_CHECK, 0, "health-check", "COMMAND", .weak = true,
+     .help = "Run COMMAND with /bin/sh on each node before each generation that it would take part "
+             "in. A node takes part only if COMMAND exits with 0; otherwise the last line of its "
+             "output is the reason, and it is checked again later. Default: none."},
+    {OPTION_HEALTH_TIMEOUT, 0, "health-timeout", "TIME", .weak = true,
+     .help = "How long a check of a node's health may take; then the node is unhealthy. Default: "
+             "60s."},
+    {OPTION_HEALTH_BUILTIN, 0, "health-builtin", "CHECK,...", .weak = true,
+     .help = "Checks of ddprun itself: gpu, disk[=DIR[:SIZE]], memory[=SIZE], clock[=TIME], "
+             "network[=NAME], default, all, or none. Default: gpu,disk with --health-check, else "
+             "none."},
     {OPTION_REJOIN_TIMEOUT, 0, "rejoin-timeout", "TIME", .weak = true,
      .help = "How long to wait for new nodes when fewer than MIN nodes are left, and how long a "
              "node without a coordinator looks for one. Default: the value of --start-timeout."},

@@ -62,6 +62,7 @@ int remote_report_write(struct remote *r, int exit_code, int signal, struct co_e
         .n_generations = remote_roster_generation(r->roster) + 1,
         .duration_ms = co_now_ms() - r->begun_ms,
         .output_error = output_error(r->output),
+        .unhealthy = remote_roster_unhealthy(r->roster),
     };
     return job_report_write(&r->report, &all, spec->report, err);
 }

@@ -8,6 +8,7 @@
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
 #include "launcher/membership/close_group.h"
+#include "launcher/reporting/health_list.h"
 #include "launcher/reporting/wait_line.h"
 
 #include "common/clock.h"
@@ -35,6 +36,8 @@ struct remote_roster {
     const char **names; /* owned; of all hosts */
     char cause[MESSAGE_TEXT_BYTES];
     bool is_closed, awaits_saved;
+    struct health_list unhealthy;
+    uint32_t n_health_changes; /* as the list has them */
 
     uv_timer_t line_timer;
     uint64_t waits_from_ms;
@@ -72,7 +75,8 @@ static bool is_here(const struct roster *roster, const char *name)
 {
     struct roster_node_view node;
     for (uint32_t i = 0; i < roster_n_slots(roster); i++)
-        if (roster_view(roster, i, &node) && node.here && strcmp(node.name, name) == 0)
+        if (roster_view(roster, i, &node) && node.here && node.is_fit &&
+            strcmp(node.name, name) == 0)
             return true;
     return false;
 }
@@ -101,9 +105,40 @@ static bool have_all_saved(const struct roster *roster)
     return true;
 }
 
+/* --- health --- */
+
+static bool is_unfit(const struct roster *roster, const char *name)
+{
+    struct roster_node_view node;
+    for (uint32_t i = 0; i < roster_n_slots(roster); i++)
+        if (roster_view(roster, i, &node) && node.unfit[0] != '\0' && strcmp(node.name, name) == 0)
+            return true;
+    return false;
+}
+
+static void note_health(struct remote_roster *r, const struct roster *roster)
+{
+    struct roster_node_view node;
+    if (roster_n_health_changes(roster) == r->n_health_changes)
+        return;
+    r->n_health_changes = roster_n_health_changes(roster);
+    for (uint32_t i = 0; i < r->unhealthy.n; i++)
+        if (!is_unfit(roster, r->unhealthy.nodes[i].name))
+            health_list_note(&r->unhealthy, r->unhealthy.nodes[i].name, MESSAGE_FIT, "");
+    for (uint32_t i = 0; i < roster_n_slots(roster); i++)
+        if (roster_view(roster, i, &node) && node.unfit[0] != '\0')
+            health_list_note(&r->unhealthy, node.name, MESSAGE_UNFIT, node.unfit);
+}
+
+const struct health_list *remote_roster_unhealthy(const struct remote_roster *r)
+{
+    return &r->unhealthy;
+}
+
 static void on_heard(void *arg, const struct roster *roster)
 {
     struct remote_roster *r = arg;
+    note_health(r, roster);
     if (!r->awaits_saved || !have_all_saved(roster))
         return;
     r->awaits_saved = false;
@@ -326,6 +361,7 @@ uint16_t remote_roster_port(const struct remote_roster *r)
 static void destroy_roster(void *arg)
 {
     struct remote_roster *r = arg;
+    health_list_fini(&r->unhealthy);
     free(r->names);
     free(r);
 }

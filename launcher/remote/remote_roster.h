@@ -49,6 +49,9 @@ uint32_t remote_roster_n_owed(const struct remote_roster *r);
 uint32_t remote_roster_generation(const struct remote_roster *r); /* as roster_generation() */
 uint32_t remote_roster_n_restarts(const struct remote_roster *r); /* as roster_n_restarts() */
 
+/* The nodes that were found unhealthy; lent. */
+const struct health_list *remote_roster_unhealthy(const struct remote_roster *r);
+
 /* Does it know a node of this name, one that has joined or may come back? */
 bool remote_roster_knows(const struct remote_roster *r, const char *name);
 

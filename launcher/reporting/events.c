@@ -363,6 +363,15 @@ void events_leaving(struct events *e, uint32_t generation, const char *state, in
     put_event(e, "leaving", generation, more);
 }
 
+void events_health(struct events *e, uint32_t generation, const char *about, const char *state,
+                   const char *reason)
+{
+    if (is_on(e))
+        put_event(e, "health", generation,
+                  json_pack("{s:o,s:s,s:o}", "about", text_of(about), "state", state, "reason",
+                            reason != NULL ? text_of(reason) : json_null()));
+}
+
 void events_leave(struct events *e, uint32_t generation, const char *text)
 {
     if (is_on(e))

@@ -122,6 +122,14 @@ void events_leaving(struct events *e, uint32_t generation, const char *state, in
  * "replaced" */
 void events_coordinator(struct events *e, uint32_t generation, const char *state);
 
+/* health: a node is found unhealthy, or is healthy again; state: "unhealthy" (with reason),
+ * "healthy", "gone" (it was unhealthy, and has left). about: which node, by the coordinator's list;
+ * this one, or another.
+ *
+ * reason   NULL: null */
+void events_health(struct events *e, uint32_t generation, const char *about, const char *state,
+                   const char *reason);
+
 /* leave: this node leaves, or ends the job for all: text */
 void events_leave(struct events *e, uint32_t generation, const char *text);
 

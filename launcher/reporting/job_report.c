@@ -1,6 +1,7 @@
 #include "job_report.h"
 
 #include "goodput_json.h"
+#include "health_list.h"
 #include "launcher/platform/json_value.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/membership/member.h"
@@ -122,6 +123,8 @@ const char *job_report_outcome_alone(const struct report *r)
         [OUTCOME_INTERNAL] = "internal",       [OUTCOME_ORDERED] = "internal",
     };
     const struct supervisor_verdict *v = supervisor_get_verdict(r->supervisor);
+    if (v->is_unfit)
+        return v->exit_code == MEMBER_EXIT_MISSING ? "missing" : "too_few";
     return v->is_stuck ? "no_progress" : names[v->outcome];
 }
 
@@ -193,7 +196,7 @@ static char *make_text(struct job_report *j, const struct job_report_end *end)
     if (j->n_ranks > 0)
         qsort(j->ranks, j->n_ranks, sizeof *j->ranks, compare_ranks);
     json_t *root = json_pack(
-        "{s:i,s:o,s:s,s:i,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "version", 2, "job",
+        "{s:i,s:o,s:s,s:i,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "version", 2, "job",
         json_value_text(end->run_id), "outcome", end->outcome, "exit_code", end->exit_code,
         "signal", json_value_number(end->signal != 0, end->signal), "verdict", make_verdict(end),
         "restarts", json_value_number(end->n_restarts >= 0, end->n_restarts), "generations",
@@ -201,7 +204,8 @@ static char *make_text(struct job_report *j, const struct job_report_end *end)
         json_value_real((double)end->duration_ms / 1000), "goodput",
         goodput_json_make(end->goodput), "host", json_value_text(end->host), "program",
         json_value_text(end->program), "output_error", text_or_null(end->output_error),
-        "root_cause", make_cause(j, end), "ranks", make_ranks(j));
+        "root_cause", make_cause(j, end), "unhealthy", health_list_json_all(end->unhealthy),
+        "ranks", make_ranks(j));
     if (root == NULL)
         return NULL;
     co_autofree char *dump = json_dumps(root, JSON_INDENT(2) | JSON_VALUE_PRECISION);

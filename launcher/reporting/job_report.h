@@ -25,6 +25,8 @@
  *                  "start_failed": errno, and why as the error; oom (oom_report.h), hang
  *                  (hang_report.h). If its node was lost before it reported: rank, exit_code, and
  *                  the text of the verdict as the error; the rest null
+ *     unhealthy    nodes that failed a check of their health: node, reason (the last one), times,
+ *                  unhealthy (whether it still was)
  *     ranks        those of the last generation, as far as their nodes have reported: node, host,
  *                  rank, local_rank, pid, exit_code, signal, stopped_by (the first signal that
  *                  ddprun sent it), lost_peer, was_failing, duration_s; null if absent */
@@ -37,6 +39,7 @@
 
 struct co_error;
 struct goodput_sums;
+struct health_list;
 struct member_end;
 struct message;
 struct message_verdict;
@@ -56,8 +59,9 @@ struct job_report_end {
     int64_t n_restarts;      /* -1: not known */
     uint32_t n_generations;
     uint64_t duration_ms;
-    const struct goodput_sums *goodput; /* NULL: not known */
-    const char *output_error;           /* see output_error(); NULL: none */
+    const struct goodput_sums *goodput;  /* NULL: not known */
+    const char *output_error;            /* see output_error(); NULL: none */
+    const struct health_list *unhealthy; /* nodes that were; NULL: none is known */
 };
 
 /* "rank_failed", ... */

@@ -1,6 +1,7 @@
 #include "status_json.h"
 
 #include "goodput_json.h"
+#include "health_list.h"
 #include "job_figures.h"
 #include "launcher/diagnosis/hang_report.h"
 #include "launcher/diagnosis/ras_report.h"
@@ -171,6 +172,7 @@ char *status_json_make(const struct status *s)
         "goodput", goodput_json_make(s->goodput), "pace", make_pace(s), "ranks", make_ranks(s));
     json_object_set_new(root, "nccl", make_nccl(s));
     json_object_set_new(root, "others", make_others(s));
+    json_object_set_new(root, "unhealthy", health_list_json_now(s->unhealthy));
     char *text = root != NULL ? json_dumps(root, JSON_COMPACT | JSON_VALUE_PRECISION) : NULL;
     json_decref(root);
     return text;

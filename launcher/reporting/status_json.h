@@ -16,6 +16,8 @@
  *     goodput      what the seconds of the job were spent on, as goodput_json.h has it
  *     nccl         null, or from the last poll of NCCL's RAS on the first node: age_ms, and what
  *                  ras_report_json_make() makes, or trouble: why it has no answer
+ *     unhealthy    nodes that take part in no generation, since a check of their health has failed:
+ *                  node, reason
  *     others       null, or with --http on the first node, for each other one: node, host, age_ms
  *                  (since it reported), stale, ranks (rank, pid, state, age_ms, exit_code, signal,
  *                  restarts, steps, own_ms, as below)
@@ -43,6 +45,7 @@
 #include <sys/types.h>
 
 struct goodput_sums;
+struct health_list;
 struct job_figures;
 struct job_spec;
 struct pace;
@@ -67,12 +70,13 @@ struct status {
     const struct pace *pace;
     const struct goodput_sums *goodput;
     const char *host, *version;
-    const char *waiting;              /* NULL: nothing */
-    const char *events;               /* NULL: none */
-    const char *http;                 /* where --http serves; NULL: not */
-    const struct ras_report *nccl;    /* the last one of NCCL's RAS; NULL: none */
-    const char *nccl_trouble;         /* why it has no report; NULL: it was not asked */
-    uint64_t nccl_ms;                 /* when that was known */
+    const char *waiting;                 /* NULL: nothing */
+    const char *events;                  /* NULL: none */
+    const char *http;                    /* where --http serves; NULL: not */
+    const struct ras_report *nccl;       /* the last one of NCCL's RAS; NULL: none */
+    const char *nccl_trouble;            /* why it has no report; NULL: it was not asked */
+    uint64_t nccl_ms;                    /* when that was known */
+    const struct health_list *unhealthy; /* nodes of the job; NULL: none is known */
     const struct job_figures *others; /* the other nodes, with --http on the first one; NULL: not */
     pid_t pid;
     int node, n_nodes, world, first_rank;

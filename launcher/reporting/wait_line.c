@@ -92,7 +92,13 @@ void wait_text_progress(struct wait_text *t, const struct message_progress *p)
     case MESSAGE_WAIT_CHECKPOINT:
         add_words(t, "waiting for the job's next checkpoint, to join it");
         break;
+    case MESSAGE_WAIT_HEALTH:
+        add_words(t, "waiting for %" PRIu32 " node%s to check %s health", p->n_all_names,
+                  p->n_all_names == 1 ? "" : "s", p->n_all_names == 1 ? "its" : "their");
+        left_ms = CO_NEVER_MS;
+        break;
     case MESSAGE_WAIT_NOTHING:
+    case MESSAGE_N_WAITS:
         return;
     }
     add_times(t, p->elapsed_ms, left_ms);

@@ -94,6 +94,7 @@ enum supervisor_ender {
     ENDED_BY_ROSTER, /* its verdict */
     ENDED_BY_STOP,   /* ours: a signal to this ddprun, or its --timeout */
     ENDED_BY_LOSS,   /* ours: nothing can be started here any more */
+    ENDED_BY_HEALTH, /* the roster's: this node, the only one, was not fit for too long */
 };
 
 enum supervisor_start_stage { SUPERVISOR_START_INTERNAL, SUPERVISOR_START_EXEC };
@@ -236,6 +237,7 @@ struct supervisor_verdict {
     bool is_final;  /* FINISH has come; the rest is how the last generation ended here */
     int exit_code;  /* is_final: of the whole job */
     bool is_stuck;  /* is_final: another generation was allowed, except by --no-progress */
+    bool is_unfit;  /* is_final: alone, and not fit for another generation for too long */
     int die_of;     /* is_final: the signal of which this ddprun dies; 0: none */
 };
 

@@ -220,6 +220,12 @@ void supervisor_settle_verdict(struct supervisor *s)
 static void agree_with_end(struct supervisor *s, enum supervisor_ender ender)
 {
     struct supervisor_verdict *v = &s->verdict;
+    if (ender == ENDED_BY_HEALTH) {
+        v->is_unfit = true;
+        v->outcome = OUTCOME_ORDERED;
+        v->witness = v->rank = -1;
+        return;
+    }
     const bool had_hope = v->outcome == OUTCOME_NONE || v->outcome == OUTCOME_ORDERED ||
                           (v->outcome == OUTCOME_RANK_FAILED && !s->swept_alone);
     if (ender == ENDED_BY_ROSTER || !had_hope)
@@ -263,7 +269,7 @@ int supervisor_code_of_status(int status)
 int supervisor_exit_code(const struct supervisor *s)
 {
     const struct supervisor_verdict *v = &s->verdict;
-    if (v->is_final && (s->limits.has_others || v->is_stuck))
+    if (v->is_final && (s->limits.has_others || v->is_stuck || v->is_unfit))
         return v->exit_code;
     switch (v->outcome) {
     case OUTCOME_WELL:

@@ -337,6 +337,8 @@ static void pass_hello(struct pass *p, struct message_hello *h)
     pass_flag(p, "reports", &h->reports);
     pass_u32(p, "the number of generations without progress", &h->terms.no_progress, 0,
              MESSAGE_MAX_RESTARTS);
+    pass_flag(p, "checks", &h->checks);
+    pass_u64(p, "the time of a check", &h->check_ms, 0, h->checks ? MESSAGE_MAX_MS : 0);
 }
 
 static void pass_ready(struct pass *p, struct message_ready *r)
@@ -383,6 +385,7 @@ static void pass_welcome(struct pass *p, struct message_welcome *w)
     pass_text(p, "the note", &w->note);
     pass_flag(p, "replaced", &w->replaced);
     pass_flag(p, "elects", &w->elects);
+    pass_u64(p, "the time of day", &w->clock_ms, 0, MESSAGE_MAX_CLOCK_MS);
 }
 
 static void pass_refused(struct pass *p, struct message_refused *r)
@@ -411,7 +414,7 @@ static void pass_stop(struct pass *p, struct message_stop *s)
 
 static void pass_progress(struct pass *p, struct message_progress *g)
 {
-    g->wait = (enum message_wait)pass_choice(p, "the wait", (int)g->wait, MESSAGE_WAIT_NOTHING + 1);
+    g->wait = (enum message_wait)pass_choice(p, "the wait", (int)g->wait, MESSAGE_N_WAITS);
     pass_u32(p, "the number of nodes that have joined", &g->n_here, 0, MESSAGE_MAX_NODES);
     pass_u32(p, "the number of nodes required", &g->n_wanted, 0, MESSAGE_MAX_NODES);
     pass_u64(p, "the time waited", &g->elapsed_ms, 0, UINT64_MAX);
@@ -528,6 +531,15 @@ static void pass_figures(struct pass *p, struct message_figures *f)
     }
 }
 
+static void pass_health(struct pass *p, struct message_health *h)
+{
+    h->fitness =
+        (enum message_fitness)pass_choice(p, "the health", (int)h->fitness, MESSAGE_N_FITNESSES);
+    pass_name(p, "the node", &h->node, MESSAGE_NAME_BYTES, true);
+    pass_exact(p, "the reason", &h->text, MESSAGE_HEALTH_BYTES, h->fitness == MESSAGE_UNFIT ? 1 : 0,
+               is_clean);
+}
+
 static const char *const names[] = {
 #define X(name, meaning) #name,
     MESSAGE_TYPES(X)
@@ -582,6 +594,9 @@ static void pass_body(struct pass *p, struct message *m)
         break;
     case MESSAGE_FIGURES:
         pass_figures(p, &m->figures);
+        break;
+    case MESSAGE_HEALTH:
+        pass_health(p, &m->health);
         break;
     default: /* the type and the generation are the whole message */
         break;

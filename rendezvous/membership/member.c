@@ -126,10 +126,22 @@ void member_send_hello(struct member *m, uint64_t now_ms)
     lease_sent(&m->lease, now_ms);
 }
 
+void member_send_health(struct member *m)
+{
+    if (m->health != MEMBER_HEALTH_UNKNOWN)
+        member_send(m, MESSAGE_HEALTH, MESSAGE_NO_GENERATION)->health = (struct message_health){
+            .fitness = m->health == MEMBER_HEALTH_FIT ? MESSAGE_FIT : MESSAGE_UNFIT,
+            .node = "",
+            .text = m->health_text};
+}
+
+/* To the roster, a node that has stopped is not fit before it reports that. Nothing ran here since
+ * the last check if that is known. */
 void member_send_stopped(struct member *m, uint32_t generation)
 {
     member_send(m, MESSAGE_STOPPED, generation)->stopped =
         (struct message_stopped){.n_local = m->hello.n_local, .steps = m->steps};
+    member_send_health(m);
 }
 
 static void send_report(struct member *m, enum member_report what)
@@ -227,6 +239,14 @@ static bool has_no_lease(const struct member *m, const struct member_event *e)
     return !m->needs_no_lease && lease_end_ms(&m->lease) <= e->now_ms;
 }
 
+/* The generation was made before the roster heard it. */
+static bool is_unfit(const struct member *m, const struct member_event *e)
+{
+    (void)e;
+    return m->health == MEMBER_HEALTH_UNFIT ||
+           (m->hello.checks && m->health == MEMBER_HEALTH_UNKNOWN);
+}
+
 static bool hangs(const struct member *m, const struct member_event *e)
 {
     (void)m;
@@ -281,6 +301,7 @@ static void nothing(struct member *m, const struct member_event *e)
 static void begin_joining(struct member *m, const struct member_event *e)
 {
     m->holds = m->parks = m->kills = m->was_lost = m->was_welcome = false;
+    m->health = MEMBER_HEALTH_UNKNOWN;
     m->n_reports = 0;
     m->hello.n_local = m->n_ranks;
     m->lease = (struct lease){0};
@@ -326,6 +347,7 @@ static void take_place(struct member *m, const struct member_event *e)
     m->place.place.host = m->host;
     m->hello.n_local = e->message->sealed.n_local;
     m->holds = m->took_part = true;
+    m->health = MEMBER_HEALTH_UNKNOWN;
     m->parks = false;
     m->has_progress = false;
     m->n_reports = 0;
@@ -374,6 +396,20 @@ static void report_restart(struct member *m, const struct member_event *e)
     member_report(m, REPORT_RESTART);
 }
 
+static void note_health(struct member *m, const struct member_event *e)
+{
+    m->health = e->type == MEMBER_EV_FIT ? MEMBER_HEALTH_FIT : MEMBER_HEALTH_UNFIT;
+    snprintf(m->health_text, sizeof m->health_text, "%s",
+             m->health == MEMBER_HEALTH_UNFIT ? e->input->text : "");
+}
+
+static void report_health(struct member *m, const struct member_event *e)
+{
+    note_health(m, e);
+    if (m->is_welcome)
+        member_send_health(m);
+}
+
 static void request_checkpoint(struct member *m, const struct member_event *e)
 {
     (void)e;
@@ -388,12 +424,14 @@ static void note_stop(struct member *m, const struct member_event *e)
     member_report(m, REPORT_STOPPING);
 }
 
-/* A request for a restart asks for new processes, so the ranks do not park. */
+/* A request for a restart asks for new processes, so the ranks do not park; nor do they on a node
+ * that is left out. */
 static void stop_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->orders.stop_ranks = true;
-    m->orders.may_park = !m->knows_end && m->why != MESSAGE_WHY_RESTART;
+    m->orders.may_park =
+        !m->knows_end && m->why != MESSAGE_WHY_RESTART && m->health != MEMBER_HEALTH_UNFIT;
     m->orders.why = m->why;
 }
 
@@ -401,6 +439,7 @@ static void kill_ranks(struct member *m, const struct member_event *e)
 {
     (void)e;
     m->kills = true;
+    m->health = MEMBER_HEALTH_UNKNOWN; /* of parked ranks too: it is checked again */
     m->orders.kill_ranks = true;
 }
 
@@ -622,6 +661,8 @@ static const struct row rows[] = {
     ROW(JOINING,      VERDICT,            always,            take_verdict,       ENDED),
     ROW(JOINING,      LINK_REFUSED,       always,            end_by_link,        ENDED),
     ROW(JOINING,      TIMED_OUT,          always,            end_timed_out,      ENDED),
+    ROW(JOINING,      FIT,                always,            report_health,      JOINING),
+    ROW(JOINING,      UNFIT,              always,            report_health,      JOINING),
     ROW(JOINING,      LEAVE,              always,            report_leave,       ENDED),
     ROW(JOINING,      END_JOB,            always,            report_end,         ENDED),
 
@@ -629,9 +670,12 @@ static const struct row rows[] = {
     ROW(WAITING,      REFUSED,            may_retry,         drop_link,          JOINING),
     ROW(WAITING,      REFUSED,            always,            end_by_refusal,     ENDED),
     ROW(WAITING,      SEALED,             has_no_lease,      decline,            WAITING),
+    ROW(WAITING,      SEALED,             is_unfit,          decline,            WAITING),
     ROW(WAITING,      SEALED,             leads,             take_place,         OPENING_STORE),
     ROW(WAITING,      SEALED,             always,            take_place,         RUNNING),
     ROW(WAITING,      VERDICT,            always,            take_verdict,       ENDED),
+    ROW(WAITING,      FIT,                always,            report_health,      WAITING),
+    ROW(WAITING,      UNFIT,              always,            report_health,      WAITING),
     ROW(WAITING,      LEAVE,              always,            report_leave,       ENDED),
     ROW(WAITING,      END_JOB,            always,            report_end,         ENDED),
     ROW(WAITING,      LEASE_EXPIRED,      always,            end_without_lease,  ENDED),
@@ -642,6 +686,8 @@ static const struct row rows[] = {
     ROW(PARKED,       SEALED,             always,            take_place,         RUNNING),
     ROW(PARKED,       RANKS_PARKED,       always,            report_parked,      PARKED),
     ROW(PARKED,       VERDICT,            always,            take_verdict,       ENDING),
+    ROW(PARKED,       FIT,                always,            report_health,      PARKED),
+    ROW(PARKED,       UNFIT,              always,            report_health,      STOPPING),
     ROW(PARKED,       LEAVE,              always,            report_leave,       ENDING),
     ROW(PARKED,       END_JOB,            always,            report_end,         ENDING),
     ROW(PARKED,       LEASE_EXPIRED,      always,            nothing,            KILLING),
@@ -736,6 +782,11 @@ static const struct co_machine_pair ignored[] = {
     /* parked is what was to be stopped, and only where a generation may follow */
     IGNORE(RUNNING, RANKS_PARKED), IGNORE(KILLING, RANKS_PARKED), IGNORE(ENDING, RANKS_PARKED),
     IGNORE(ENDED, RANKS_PARKED),
+    /* it begins too late to matter, or is repeated after the generation */
+    IGNORE(OPENING_STORE, FIT), IGNORE(OPENING_STORE, UNFIT), IGNORE(RUNNING, FIT),
+    IGNORE(RUNNING, UNFIT), IGNORE(STOPPING, FIT), IGNORE(STOPPING, UNFIT), IGNORE(KILLING, FIT),
+    IGNORE(KILLING, UNFIT), IGNORE(ENDING, FIT), IGNORE(ENDING, UNFIT), IGNORE(ENDED, FIT),
+    IGNORE(ENDED, UNFIT),
     /* there is nothing to be started again, or it will be as it is */
     IGNORE(JOINING, RESTART), IGNORE(WAITING, RESTART), IGNORE(PARKED, RESTART),
     IGNORE(OPENING_STORE, RESTART), IGNORE(STOPPING, RESTART), IGNORE(KILLING, RESTART),

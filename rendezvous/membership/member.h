@@ -45,6 +45,8 @@ struct member; /* opaque */
     X(RESTART, "all ranks of the job are to be started again")                                     \
     X(LEAVE, "this node is to leave the job")                                                      \
     X(END_JOB, "the whole job is to end")                                                          \
+    X(FIT, "a check found this node healthy, or it is checked no more")                            \
+    X(UNFIT, "a check found that this node is not healthy")                                        \
     X(LEASE_EXPIRED, "the lease is over")                                                          \
     X(TIMED_OUT, "the time to find the coordinator is over")
 
@@ -86,6 +88,10 @@ enum member_input_type {
     MEMBER_RANKS_SAVED,  /* every rank has reported it */
     MEMBER_RESTART, /* a request to start all ranks of the job again: stop_ranks follows when the
                        roster has received it, without may_park. In RUNNING only */
+    MEMBER_FIT,     /* hello.checks: a check has found this node healthy. Checks begin in JOINING,
+                       and again in WAITING and PARKED after each generation */
+    MEMBER_UNFIT,   /* ... or not: `text` has the reason, as in struct message_health. Parked ranks
+                       are stopped. Both may change while nothing runs */
     MEMBER_LEAVE,   /* this node leaves: a signal, or it cannot work any more. `exit_code`,
                        `signal`, `text` */
     MEMBER_END_JOB, /* the whole job ends: a signal to the ddprun that started the others, or

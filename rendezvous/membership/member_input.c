@@ -67,6 +67,7 @@ static void hear_welcome(struct member *m, const struct message_welcome *w, uint
         member_report_again(m);
     else
         begin_stay(m);
+    member_send_health(m);
 }
 
 static void keep_progress(struct member *m, const struct message_progress *p)
@@ -313,6 +314,8 @@ static void input_take(struct member *m, const struct member_input *in)
         [MEMBER_RANKS_PARKED] = MEMBER_EV_RANKS_PARKED,
         [MEMBER_RANKS_SAVED] = MEMBER_EV_RANKS_SAVED,
         [MEMBER_RESTART] = MEMBER_EV_RESTART,
+        [MEMBER_FIT] = MEMBER_EV_FIT,
+        [MEMBER_UNFIT] = MEMBER_EV_UNFIT,
         [MEMBER_LEAVE] = MEMBER_EV_LEAVE,
         [MEMBER_END_JOB] = MEMBER_EV_END_JOB,
     };

@@ -21,7 +21,10 @@ enum member_report {
     REPORT_N
 };
 
-enum { MEMBER_MAX_MESSAGES = REPORT_N + 4 }; /* a step sends: HELLO or KEEP_ALIVE, and reports */
+/* A step sends: HELLO or KEEP_ALIVE, reports, and after STOPPED and WELCOME the health. */
+enum { MEMBER_MAX_MESSAGES = REPORT_N + 6 };
+
+enum member_health { MEMBER_HEALTH_UNKNOWN, MEMBER_HEALTH_FIT, MEMBER_HEALTH_UNFIT };
 
 struct member {
     struct member_limits limits;
@@ -75,6 +78,8 @@ struct member {
     char failed_text[MESSAGE_TEXT_BYTES];
     char stop_text[MESSAGE_TEXT_BYTES];
     enum message_why why;
+    enum member_health health; /* what a check since the last generation found */
+    char health_text[MESSAGE_HEALTH_BYTES];
     bool kills;                        /* the order to kill the ranks was given */
     bool was_lost;                     /* KILLING: the roster declared this node lost: join again */
     struct message_address *addresses; /* owned */
@@ -127,7 +132,8 @@ uint64_t member_deaf_ms(const struct member *m);
 /* A message of this step, to be filled in. */
 struct message *member_send(struct member *m, enum message_type type, uint32_t generation);
 void member_send_hello(struct member *m, uint64_t now_ms);
-void member_send_stopped(struct member *m, uint32_t generation);
+void member_send_stopped(struct member *m, uint32_t generation); /* and the health, if known */
+void member_send_health(struct member *m);
 
 void member_report(struct member *m, enum member_report what); /* now, and again on a new link */
 void member_report_again(struct member *m);                    /* all: the link is new */

@@ -42,7 +42,9 @@
     /* both ways, without the roster and the member: rendezvous/jobs/results.h */                  \
     X(RESULT, "what became of a node's ranks, for the job's report")                               \
     /* both ways, without the roster and the member: rendezvous/jobs/figures.h */                  \
-    X(FIGURES, "how a node's ranks are, for the pages of the first node")
+    X(FIGURES, "how a node's ranks are, for the pages of the first node")                          \
+    /* both ways */                                                                                \
+    X(HEALTH, "whether a node may take part in the next generation, and why not")
 
 enum message_type {
 #define X(name, meaning) MESSAGE_##name,
@@ -58,6 +60,7 @@ enum {
     MESSAGE_NAME_BYTES = 128, /* of a node */
     MESSAGE_HOST_BYTES = 256,
     MESSAGE_TEXT_BYTES = 1024,
+    MESSAGE_HEALTH_BYTES = 200,  /* of the reason in a HEALTH; a longer one is cut */
     MESSAGE_CAUSE_BYTES = 24576, /* of a struct message_result */
     MESSAGE_MAX_LOCAL = 1024,    /* ranks of a node */
     MESSAGE_MAX_ADDRESSES = 16,
@@ -70,6 +73,7 @@ enum {
 };
 #define MESSAGE_MAX_MS        1000000000000u /* of any duration: 10^9 s */
 #define MESSAGE_MAX_TERM      INT64_MAX
+#define MESSAGE_MAX_CLOCK_MS  INT64_MAX
 #define MESSAGE_NO_GENERATION UINT32_MAX
 #define MESSAGE_NO_RANK       (-1)
 #define MESSAGE_MAX_STEPS     (UINT64_MAX / 2)
@@ -141,6 +145,9 @@ struct message_hello {
     struct message_terms terms;
     bool returns; /* a roster has welcomed this session: other nodes may have ranks from it */
     struct message_was was;
+    bool checks;       /* this node checks its health: it takes part in no generation before a
+                          HEALTH that it is fit, nor after a STOPPED before the next one */
+    uint64_t check_ms; /* such a check takes so long at most; 0 without checks */
 };
 
 struct message_keep_alive { /* and LEASE, which gives it back */
@@ -157,6 +164,8 @@ enum message_wait {
     MESSAGE_WAIT_PLACE,      /* all places are taken: this node is a spare */
     MESSAGE_WAIT_CHECKPOINT, /* the job will make a place free at its next checkpoint */
     MESSAGE_WAIT_NOTHING,    /* the generation runs */
+    MESSAGE_WAIT_HEALTH,     /* nodes check their health before the next generation; names: those */
+    MESSAGE_N_WAITS,
 };
 
 struct message_progress {
@@ -178,6 +187,7 @@ struct message_welcome {
     bool replaced; /* resumed: by a new roster, which has learned of the generation from its
                       members */
     bool elects;   /* another process may take its place: its decisions are confirmed elsewhere */
+    uint64_t clock_ms; /* the time of day there, in ms since 1970; 0: not stated */
 };
 
 struct message_lease {
@@ -336,10 +346,24 @@ struct message_figures { /* of the message's generation */
     const struct message_figures_rank *ranks;
 };
 
+enum message_fitness {
+    MESSAGE_FIT,
+    MESSAGE_UNFIT,
+    MESSAGE_FIT_GONE, /* from the roster only: a node that was unfit has left, or is lost */
+    MESSAGE_N_FITNESSES,
+};
+
+struct message_health {
+    enum message_fitness fitness;
+    const char *node; /* from the roster: which one; from a node: "" */
+    const char *text; /* UNFIT: why; less than MESSAGE_HEALTH_BYTES, no control characters; else
+                         "" */
+};
+
 struct message {
     enum message_type type;
     uint32_t generation; /* MESSAGE_NO_GENERATION in HELLO, KEEP_ALIVE, LEAVE, END, WELCOME,
-                            REFUSED, LEASE, VERDICT */
+                            REFUSED, LEASE, VERDICT, HEALTH */
     union {
         struct message_hello hello;
         struct message_keep_alive keep_alive;
@@ -356,6 +380,7 @@ struct message {
         struct message_lease lease;
         struct message_result result;
         struct message_figures figures;
+        struct message_health health;
     };
 };
 

@@ -130,7 +130,7 @@ static bool has_no_candidate(const struct roster *r, const struct roster_event *
     (void)e;
     for (uint32_t i = 0; i < r->n_slots; i++) {
         const struct roster_node *n = &r->nodes[i];
-        if (n->used && !n->leaves && n->part == PART_NONE)
+        if (n->used && !n->leaves && n->part == PART_NONE && n->health == ROSTER_FIT)
             return r->is_ending;
     }
     return true;
@@ -204,6 +204,13 @@ static struct restart_failure failure_until(const struct roster *r, const struct
     return failure;
 }
 
+/* Members that have stopped have not reported yet whether they are fit for another generation. */
+static bool awaits_checks(const struct roster *r, const struct roster_event *e)
+{
+    (void)e;
+    return r->n_unchecked > 0;
+}
+
 static bool must_pause(const struct roster *r, const struct roster_event *e)
 {
     const struct restart_failure failure = failure_until(r, e);
@@ -270,6 +277,32 @@ static void explain_loss(struct roster *r, const struct roster_event *e)
                    e->text);
 }
 
+enum { MAX_NAMED = 4 };
+
+/* Why nodes that have joined do not count. */
+static void add_unfit(struct roster *r)
+{
+    uint32_t n_named = 0;
+    for (uint32_t i = 0; i < r->n_slots && n_named < MAX_NAMED; i++) {
+        const struct roster_node *n = &r->nodes[i];
+        const size_t len = strlen(r->change);
+        if (!n->used || n->health != ROSTER_UNFIT)
+            continue;
+        n_named++;
+        snprintf(r->change + len, sizeof r->change - len, "; %s is unhealthy: %s", n->name,
+                 n->unfit);
+    }
+}
+
+/* Would there be enough nodes if all were fit? */
+static bool lacks_only_health(const struct roster *r)
+{
+    uint32_t n = r->n_here;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        n += r->nodes[i].used && r->nodes[i].health == ROSTER_UNFIT;
+    return n > r->n_here && n >= r->terms.min_nodes;
+}
+
 /* At the end of a generation the reason for that end was reported before. */
 static void blame_loss(struct roster *r, const struct roster_event *e)
 {
@@ -281,6 +314,7 @@ static void blame_loss(struct roster *r, const struct roster_event *e)
              " nodes remain; to let a job wait for nodes, use --nnodes MIN:MAX or "
              "--max-restarts",
              r->n_here + r->n_away, r->terms.min_nodes);
+    add_unfit(r);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK,
                 e->who != NULL ? e->who->name : "");
 }
@@ -294,13 +328,22 @@ static void blame_host(struct roster *r, const struct roster_event *e)
 static void blame_missing(struct roster *r, const struct roster_event *e)
 {
     bool first = r->generation == MESSAGE_NO_GENERATION;
+    const uint64_t s = (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000;
+    const char *option = first ? "--start-timeout" : "--rejoin-timeout";
     (void)e;
-    explain_change(
-        r,
-        "timed out after %" PRIu64 " s waiting for nodes: %" PRIu32 " of at least %" PRIu32
-        " have joined; start the others with the same --rdzv-id and --rdzv-endpoint, or raise %s",
-        (first ? r->terms.start_timeout_ms : r->terms.rejoin_timeout_ms) / 1000, r->n_here,
-        r->terms.min_nodes, first ? "--start-timeout" : "--rejoin-timeout");
+    if (lacks_only_health(r))
+        explain_change(r,
+                       "timed out after %" PRIu64 " s (%s) waiting for healthy nodes: %" PRIu32
+                       " of at least %" PRIu32,
+                       s, option, r->n_here, r->terms.min_nodes);
+    else
+        explain_change(r,
+                       "timed out after %" PRIu64 " s waiting for nodes: %" PRIu32
+                       " of at least %" PRIu32
+                       " have joined; start the others with the same --rdzv-id and "
+                       "--rdzv-endpoint, or raise %s",
+                       s, r->n_here, r->terms.min_nodes, option);
+    add_unfit(r);
     set_verdict(r, first ? MESSAGE_MISSING : MESSAGE_TOO_FEW, first ? EXIT_MISSING : EXIT_TOO_FEW,
                 MESSAGE_NO_RANK, "");
 }
@@ -705,6 +748,7 @@ static const struct row rows[] = {
     ROW(GATHERING, LOST,         always,            nothing,            GATHERING),
     ROW(GATHERING, LEAVE,        hosts_roster,      blame_host,         CLOSED),
     ROW(GATHERING, LEAVE,        always,            nothing,            GATHERING),
+    ROW(GATHERING, UNFIT,        always,            nothing,            GATHERING),
     ROW(GATHERING, DEADLINE,     always,            blame_missing,      CLOSED),
     ROW(GATHERING, END,          always,            take_verdict,       CLOSED),
 
@@ -719,6 +763,8 @@ static const struct row rows[] = {
     ROW(OPEN,      LEAVE,        hosts_roster,      blame_host,         CLOSED),
     ROW(OPEN,      LEAVE,        under_min,         nothing,            GATHERING),
     ROW(OPEN,      LEAVE,        always,            nothing,            OPEN),
+    ROW(OPEN,      UNFIT,        under_min,         nothing,            GATHERING),
+    ROW(OPEN,      UNFIT,        always,            nothing,            OPEN),
     ROW(OPEN,      DEADLINE,     always,            nothing,            RUNNING),
     ROW(OPEN,      END,          always,            take_verdict,       CLOSED),
 
@@ -734,6 +780,7 @@ static const struct row rows[] = {
     ROW(RUNNING,   LEAVE,        is_harmless,       nothing,            RUNNING),
     ROW(RUNNING,   LEAVE,        leaves_too_few,    blame_loss,         CLOSED),
     ROW(RUNNING,   LEAVE,        always,            note_loss,          STOPPING),
+    ROW(RUNNING,   UNFIT,        always,            nothing,            RUNNING),
     ROW(RUNNING,   CONFIRMED,    always,            send_to_leader,     RUNNING),
     ROW(RUNNING,   READY,        always,            send_to_others,     RUNNING),
     ROW(RUNNING,   FAILED,       fails_alone,       blame_alone,        CLOSED),
@@ -754,6 +801,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  LOST,         always,            note_late_loss,     STOPPING),
     ROW(STOPPING,  LEAVE,        hosts_roster,      blame_host,         CLOSED),
     ROW(STOPPING,  LEAVE,        always,            note_late_loss,     STOPPING),
+    ROW(STOPPING,  UNFIT,        always,            nothing,            STOPPING),
     ROW(STOPPING,  FAILED,       is_better_for_good, blame_alone,       CLOSED),
     ROW(STOPPING,  FAILED,       is_better,         correct_failure,    STOPPING),
     ROW(STOPPING,  FAILED,       always,            nothing,            STOPPING),
@@ -766,6 +814,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  PAUSE_OVER,   believed_for_good, blame_rank,         CLOSED),
     ROW(STOPPING,  PAUSE_OVER,   is_stuck,          blame_no_progress,  CLOSED),
     ROW(STOPPING,  PAUSE_OVER,   must_pause,        pause_first,        STOPPING),
+    ROW(STOPPING,  PAUSE_OVER,   awaits_checks,     nothing,            STOPPING),
     ROW(STOPPING,  PAUSE_OVER,   makes_min,         charge,             RUNNING),
     ROW(STOPPING,  PAUSE_OVER,   may_wait,          wait_for_others,    GATHERING),
     ROW(STOPPING,  PAUSE_OVER,   always,            blame_loss,         CLOSED),
@@ -797,7 +846,7 @@ static const struct co_machine_pair ignored[] = {
     IGNORE(STOPPING, CONFIRMED), IGNORE(STOPPING, READY), IGNORE(STOPPING, SUCCEEDED),
     IGNORE(STOPPING, SAVED), IGNORE(STOPPING, RESTART),
     /* the job is over */
-    IGNORE(CLOSED, JOIN), IGNORE(CLOSED, DISCONNECTED), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
+    IGNORE(CLOSED, UNFIT), IGNORE(CLOSED, JOIN), IGNORE(CLOSED, DISCONNECTED), IGNORE(CLOSED, LOST), IGNORE(CLOSED, LEAVE),
     IGNORE(CLOSED, READY), IGNORE(CLOSED, FAILED), IGNORE(CLOSED, SUCCEEDED),
     IGNORE(CLOSED, STOPPING), IGNORE(CLOSED, STOPPED), IGNORE(CLOSED, SAVED),
     IGNORE(CLOSED, RESTART), IGNORE(CLOSED, ALL_STOPPED), IGNORE(CLOSED, PAUSE_OVER),

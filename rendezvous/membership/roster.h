@@ -20,6 +20,9 @@
  *   leader       the member with rank 0: it opens the store before the others get their places
  *   absent       a member of a generation that another roster has made, no message from it here yet
  *                (roster_resume(), or adopted: struct roster_input.max_absent)
+ *   fit          its last check of its health succeeded, or it makes none. A node that checks its
+ *                health is not fit from its HELLO and from its STOPPED until it reports it; one
+ *                that is not does not count as here
  *   excluded     it takes no part any more, nor does a node of the same name: its ranks failed too
  *                often */
 #ifndef DDP_RENDEZVOUS_MEMBERSHIP_ROSTER_H
@@ -44,6 +47,7 @@ struct roster; /* opaque */
     X(DISCONNECTED, "the connection of a node has ended")                                          \
     X(LOST, "a node is lost")                                                                      \
     X(LEAVE, "a node leaves on purpose")                                                           \
+    X(UNFIT, "a node without ranks is found not healthy")                                          \
     X(CONFIRMED, "the generation may begin: the back end has confirmed it")                        \
     X(READY, "the leader has opened the store")                                                    \
     X(FAILED, "a rank of a member failed")                                                         \
@@ -260,8 +264,13 @@ struct roster_node_view {
     uint32_t node_index, first_rank; /* of a member */
     uint64_t link;                   /* 0: away */
     bool here, is_member, is_done, is_stopped, leaves, is_absent;
-    bool has_saved; /* a member whose ranks have all saved their state in this generation */
+    bool has_saved;    /* a member whose ranks have all saved their state in this generation */
+    bool is_fit;       /* as above */
+    const char *unfit; /* why not, as the node has reported; "": it is, or has not reported it */
 };
+
+/* Grows when a node becomes unfit, or fit again, or an unfit one leaves. */
+uint32_t roster_n_health_changes(const struct roster *r);
 
 /* Nodes have slots, 0 .. roster_n_slots() - 1, some of which are free.
  *

@@ -22,6 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void await_check(struct roster *r, uint32_t slot, uint64_t now_ms);
+static void hear_unfit(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms);
+
 /* --- Losing a node --- */
 
 /* It is forgotten before the table is asked, so that all counts are without it. */
@@ -39,6 +42,7 @@ static void lose_node(struct roster *r, uint32_t slot, uint64_t now_ms, const ch
                              .led = r->leader == slot,
                              .unheard = was.part == PART_ASSIGNED,
                              .text = text};
+    roster_send_gone(r, slot);
     roster_forget(r, slot);
     roster_apply(r, &e);
 }
@@ -133,11 +137,24 @@ static void condemn_the_leader(struct roster *r, uint64_t now_ms)
         condemn_node(r, r->leader, now_ms, "timed out waiting for it to open the store");
 }
 
+/* Their own time limits are over. */
+static void give_up_checks(struct roster *r, uint64_t now_ms)
+{
+    const struct message m = {.type = MESSAGE_HEALTH,
+                              .health = {MESSAGE_UNFIT, "", "it did not report its health"}};
+    if (r->n_unchecked == 0 || now_ms < r->unchecked_until_ms)
+        return;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].health == ROSTER_UNCHECKED && r->nodes[i].part == PART_STOPPED)
+            hear_unfit(r, i, &m, now_ms);
+}
+
 static void take_time(struct roster *r, uint64_t now_ms)
 {
     lose_those_away(r, now_ms);
     lose_the_silent(r, now_ms);
     lose_the_absent(r, now_ms);
+    give_up_checks(r, now_ms);
     if (!is_due(r, now_ms))
         return;
     if (r->state == ROSTER_RUNNING && r->confirmed && !r->ready)
@@ -220,7 +237,10 @@ static void come_back(struct roster *r, uint32_t slot, uint64_t link, const stru
     roster_send_close(r, r->nodes[slot].link); /* this link is dead, although its end was not
                                                   reported */
     roster_attach(r, slot, link, now_ms);
+    if (r->nodes[slot].part == PART_NONE || r->nodes[slot].part == PART_STOPPED)
+        await_check(r, slot, now_ms); /* it repeats what it knows */
     roster_send_welcome(r, slot, &m->hello, true, false);
+    roster_send_unfit(r, slot);
     roster_send_again(r, slot);
     if (r->nodes[slot].part == PART_NONE && roster_is_here(&r->nodes[slot]))
         feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
@@ -326,7 +346,9 @@ static void come_new(struct roster *r, uint64_t link, bool local, const struct m
     note_founder(r, h);
     roster_attach(r, slot, link, now_ms);
     roster_send_welcome(r, slot, h, is_from_before, false);
-    feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
+    roster_send_unfit(r, slot);
+    if (roster_is_here(&r->nodes[slot])) /* else when it is known to be fit */
+        feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
 }
 
 /* A node that was away when a generation was made has no place there. If it has kept its ranks,
@@ -410,6 +432,55 @@ static void hear_ready(struct roster *r, uint32_t slot, const struct message *m,
     feed(r, slot, ROSTER_EV_READY, now_ms, m);
 }
 
+/* --- Health --- */
+
+/* The next generation waits for it, for so long at most. */
+static void await_check(struct roster *r, uint32_t slot, uint64_t now_ms)
+{
+    const uint64_t until_ms = now_ms + r->nodes[slot].check_ms + r->limits.slack_ms;
+    if (!r->nodes[slot].checks)
+        return;
+    roster_set_health(r, slot, ROSTER_UNCHECKED);
+    if (until_ms > r->unchecked_until_ms)
+        r->unchecked_until_ms = until_ms;
+}
+
+static void hear_unfit(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
+{
+    struct roster_node *n = &r->nodes[slot];
+    const bool is_news = strcmp(n->unfit, m->health.text) != 0;
+    roster_set_health(r, slot, ROSTER_UNFIT);
+    snprintf(n->unfit, sizeof n->unfit, "%s", m->health.text);
+    if (is_news)
+        roster_send_health(r, slot, MESSAGE_UNFIT);
+    feed(r, slot, ROSTER_EV_UNFIT, now_ms, m);
+}
+
+static void hear_fit(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
+{
+    struct roster_node *n = &r->nodes[slot];
+    const bool was_fit = n->health == ROSTER_FIT;
+    roster_set_health(r, slot, ROSTER_FIT);
+    if (n->unfit[0] != '\0')
+        roster_send_health(r, slot, MESSAGE_FIT);
+    n->unfit[0] = '\0';
+    if (!was_fit && n->part == PART_NONE)
+        feed(r, slot, ROSTER_EV_JOIN, now_ms, m);
+}
+
+/* A node whose ranks may run checks itself again when they have stopped. */
+static void hear_health(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    if (!n->checks || !roster_is_linked(n) || r->state == ROSTER_CLOSED ||
+        (n->part != PART_NONE && n->part != PART_STOPPED))
+        return;
+    if (m->health.fitness == MESSAGE_UNFIT)
+        hear_unfit(r, slot, m, now_ms);
+    else if (m->health.fitness == MESSAGE_FIT)
+        hear_fit(r, slot, m, now_ms);
+}
+
 /* A message about its generation, from a node whose ranks may run. Each can arrive twice. */
 static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message *m, uint64_t now_ms)
 {
@@ -430,6 +501,7 @@ static void hear_of_ranks(struct roster *r, uint32_t slot, const struct message 
     } else if (m->type == MESSAGE_STOPPED) {
         struct roster_event e = event_of(r, slot, ROSTER_EV_STOPPED, now_ms, m);
         roster_set_part(r, slot, PART_STOPPED);
+        await_check(r, slot, now_ms);
         roster_apply(r, &e);
     } else if (m->type == MESSAGE_SAVED && !n->saved) {
         roster_set_saved(r, slot);
@@ -486,6 +558,8 @@ static void message_take(struct roster *r, const struct roster_input *in)
         hear_leave(r, slot, m, in->now_ms);
     } else if (m->type == MESSAGE_END) {
         feed(r, slot, ROSTER_EV_END, in->now_ms, m);
+    } else if (m->type == MESSAGE_HEALTH) {
+        hear_health(r, slot, m, in->now_ms);
     } else if (is_of_generation(r, &r->nodes[slot], m)) {
         hear_of_ranks(r, slot, m, in->now_ms);
     }
@@ -515,6 +589,7 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
 void roster_step(struct roster *r, const struct roster_input *in, struct roster_actions *ret)
 {
     r->n_actions = 0;
+    r->n_gone = 0;
     switch (in->type) {
     case ROSTER_MESSAGE:
         message_take(r, in);
@@ -578,6 +653,8 @@ uint64_t roster_deadline_ms(const struct roster *r)
         deadline_ms = sooner(deadline_ms, r->nodes[silent].since_ms + silence_ms(r));
     if (absent != ROSTER_NO_SLOT)
         deadline_ms = sooner(deadline_ms, r->nodes[absent].since_ms + r->limits.absent_ms);
+    if (r->n_unchecked > 0)
+        deadline_ms = sooner(deadline_ms, r->unchecked_until_ms);
     return deadline_ms;
 }
 

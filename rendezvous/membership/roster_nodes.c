@@ -11,9 +11,9 @@
 #include <string.h>
 
 /* One step sends a node at most: REFUSED and CLOSE, or CLOSE, WELCOME, a place and PENDING; STOP; a
- * place; VERDICT. To which come the state's changes and the refusal of a node that is not a
- * member. */
-enum { ACTIONS_PER_NODE = 6, ACTIONS_BESIDES = 16 };
+ * place; VERDICT; the health of one node. To which come the health of all nodes for one that joins,
+ * the state's changes, and the refusal of a node that is not a member. */
+enum { ACTIONS_PER_NODE = 8, ACTIONS_BESIDES = 16 };
 
 /* --- Finding --- */
 
@@ -135,7 +135,13 @@ void roster_hear_all(struct roster *r, uint64_t now_ms)
 
 static bool counts_as_away(const struct roster_node *n)
 {
-    return n->used && n->link == 0 && !n->leaves;
+    return n->used && n->link == 0 && !n->leaves && n->health == ROSTER_FIT;
+}
+
+/* The next generation waits for what its check finds. */
+static bool counts_as_unchecked(const struct roster_node *n)
+{
+    return roster_is_linked(n) && n->part == PART_STOPPED && n->health == ROSTER_UNCHECKED;
 }
 
 /* Call it before and after a change to a node: `by` is -1, then 1. */
@@ -146,6 +152,7 @@ static void node_count(struct roster *r, uint32_t slot, int by)
     r->n_nodes += n->used ? one : 0;
     r->n_here += roster_is_here(n) ? one : 0;
     r->n_away += counts_as_away(n) ? one : 0;
+    r->n_unchecked += counts_as_unchecked(n) ? one : 0;
     r->n_part[n->part] += n->used ? one : 0;
     r->n_done += roster_is_member(n) && n->done ? one : 0;
     r->n_saved += roster_is_member(n) && n->saved ? one : 0;
@@ -208,6 +215,13 @@ void roster_set_known(struct roster *r, uint32_t slot)
     r->nodes[slot].known = (struct roster_known){.generation = r->generation,
                                                  .n_nodes = r->n_members,
                                                  .index = (uint32_t)r->nodes[slot].seat};
+}
+
+void roster_set_health(struct roster *r, uint32_t slot, enum roster_health health)
+{
+    node_count(r, slot, -1);
+    r->nodes[slot].health = health;
+    node_count(r, slot, 1);
 }
 
 void roster_set_done(struct roster *r, uint32_t slot)
@@ -333,6 +347,9 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
                               .n_local = hello->n_local,
                               .n_next = hello->n_local,
                               .stop_ms = hello->stop_ms,
+                              .checks = hello->checks,
+                              .health = hello->checks ? ROSTER_UNCHECKED : ROSTER_FIT,
+                              .check_ms = hello->check_ms,
                               .local = local,
                               .keeps_rank_0 = hello->keeps_rank_0,
                               .n_addresses = hello->n_addresses,

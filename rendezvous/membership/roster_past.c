@@ -211,6 +211,7 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
     enum roster_part part = r->nodes[absent].part;
     roster_forget(r, absent);
     roster_set_part(r, slot, part);
+    roster_set_health(r, slot, ROSTER_FIT); /* it was, or it would have no place */
     struct roster_node *n = &r->nodes[slot];
     n->seat = (int32_t)place->node_index;
     n->first_rank = place->first_rank;

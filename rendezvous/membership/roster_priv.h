@@ -36,6 +36,8 @@ struct roster_list {
     uint32_t first, last;
 };
 
+enum roster_health { ROSTER_FIT, ROSTER_UNCHECKED, ROSTER_UNFIT };
+
 struct roster_known {
     uint32_t generation; /* MESSAGE_NO_GENERATION: none */
     uint32_t n_nodes, index;
@@ -62,6 +64,11 @@ struct roster_node {
     bool condemned; /* given up; it stays until its lease is over */
     bool absent;    /* only its seat is known */
 
+    bool checks; /* its health; what is known of it now: */
+    enum roster_health health;
+    char unfit[MESSAGE_HEALTH_BYTES]; /* why not, as other nodes know it; "": they know nothing */
+    uint64_t check_ms;
+
     enum roster_part part;
     bool done, saved;
     int32_t seat; /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
@@ -70,7 +77,10 @@ struct roster_node {
     struct restart_strikes strikes; /* failures of its ranks that ended generations */
 };
 
-enum { ROSTER_MAX_EXCLUDED = 64 }; /* names that are kept: the last ones */
+enum {
+    ROSTER_MAX_EXCLUDED = 64, /* names that are kept: the last ones */
+    ROSTER_MAX_GONE = 8,      /* in a step; of more, other nodes do not hear */
+};
 
 /* What ended the generation, or is about to. */
 struct roster_cause {
@@ -105,7 +115,10 @@ struct roster {
     uint64_t n_arrivals;
     uint32_t n_nodes, n_here, n_away; /* n_away: that do not leave */
     uint32_t n_part[PART_N];
-    uint32_t n_done, n_saved;                /* members */
+    uint32_t n_done, n_saved; /* members */
+    uint32_t n_health_changes;
+    uint32_t n_unchecked;                    /* members that have stopped, and check their health */
+    uint64_t unchecked_until_ms;             /* each of them has reported it by then, or is unfit */
     struct roster_past_excluded *excluded;   /* owned; a ring; NULL: no node can be excluded */
     uint32_t n_excluded;                     /* ever */
     char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
@@ -169,9 +182,11 @@ struct roster {
     size_t n_actions, cap_actions;
     struct roster_action unsent; /* an action that is not sent to any node */
     char change[MESSAGE_TEXT_BYTES];
-    char stop_text[MESSAGE_TEXT_BYTES]; /* the cause, as the members receive it */
-    char note[MESSAGE_TEXT_BYTES];      /* of a WELCOME or a REFUSED */
-    char farewell[MESSAGE_TEXT_BYTES];  /* to an excluded node */
+    char stop_text[MESSAGE_TEXT_BYTES];             /* the cause, as the members receive it */
+    char note[MESSAGE_TEXT_BYTES];                  /* of a WELCOME or a REFUSED */
+    char farewell[MESSAGE_TEXT_BYTES];              /* to an excluded node */
+    char gone[ROSTER_MAX_GONE][MESSAGE_NAME_BYTES]; /* nodes that left this step and were unfit */
+    uint32_t n_gone;
     struct message_progress progress;
     uint64_t progress_ms; /* when it was made */
     bool progress_stale;
@@ -234,6 +249,7 @@ void roster_hear_all(struct roster *r, uint64_t now_ms); /* each silence and abs
 void roster_set_leaving(struct roster *r, uint32_t slot);
 void roster_set_part(struct roster *r, uint32_t slot, enum roster_part part);
 void roster_set_known(struct roster *r, uint32_t slot); /* its place is sent to it */
+void roster_set_health(struct roster *r, uint32_t slot, enum roster_health health);
 void roster_set_done(struct roster *r, uint32_t slot);
 void roster_set_saved(struct roster *r, uint32_t slot);
 void roster_forget(struct roster *r, uint32_t slot);
@@ -296,11 +312,18 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
 /* Give places to the nodes that are linked: fills seats, ranks, the leader, and the descriptions of
  * the generation and of the one before. */
 void roster_give_places(struct roster *r);
+
 void roster_clear_places(struct roster *r); /* the generation is over */
 
-static inline bool roster_is_here(const struct roster_node *n)
+static inline bool roster_is_linked(const struct roster_node *n)
 {
     return n->used && n->link != 0 && !n->leaves;
+}
+
+/* And fit: it counts for the next generation. */
+static inline bool roster_is_here(const struct roster_node *n)
+{
+    return roster_is_linked(n) && n->health == ROSTER_FIT;
 }
 
 static inline bool roster_is_member(const struct roster_node *n)
@@ -322,6 +345,11 @@ void roster_send_place(struct roster *r, uint32_t slot);
 void roster_send_checkpoint_request(struct roster *r, uint32_t slot);
 void roster_send_stop(struct roster *r, uint32_t slot);
 void roster_send_verdict(struct roster *r, uint64_t link);
+
+/* To all other nodes: what a node has reported; or that it has left, if they know it as unfit. */
+void roster_send_health(struct roster *r, uint32_t slot, enum message_fitness fitness);
+void roster_send_gone(struct roster *r, uint32_t slot);
+void roster_send_unfit(struct roster *r, uint32_t slot); /* to one: all that are not fit now */
 
 /* All that matters of the generation, to a node that has come back. */
 void roster_send_again(struct roster *r, uint32_t slot);

@@ -124,6 +124,44 @@ void roster_send_verdict(struct roster *r, uint64_t link)
     add_message(r, link, MESSAGE_VERDICT, MESSAGE_NO_GENERATION)->verdict = r->verdict;
 }
 
+static void send_health(struct roster *r, uint32_t but, const struct message_health *health)
+{
+    r->n_health_changes++;
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (i != but && roster_is_linked(&r->nodes[i]))
+            add_message(r, r->nodes[i].link, MESSAGE_HEALTH, MESSAGE_NO_GENERATION)->health =
+                *health;
+}
+
+void roster_send_health(struct roster *r, uint32_t slot, enum message_fitness fitness)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    send_health(r, slot,
+                &(struct message_health){.fitness = fitness,
+                                         .node = n->name,
+                                         .text = fitness == MESSAGE_UNFIT ? n->unfit : ""});
+}
+
+void roster_send_gone(struct roster *r, uint32_t slot)
+{
+    const struct roster_node *n = &r->nodes[slot];
+    if (n->unfit[0] == '\0' || r->n_gone == ROSTER_MAX_GONE)
+        return;
+    char *name = r->gone[r->n_gone++];
+    memcpy(name, n->name, sizeof r->gone[0]);
+    send_health(r, slot,
+                &(struct message_health){.fitness = MESSAGE_FIT_GONE, .node = name, .text = ""});
+}
+
+void roster_send_unfit(struct roster *r, uint32_t slot)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (i != slot && r->nodes[i].used && r->nodes[i].unfit[0] != '\0')
+            add_message(r, r->nodes[slot].link, MESSAGE_HEALTH, MESSAGE_NO_GENERATION)->health =
+                (struct message_health){
+                    .fitness = MESSAGE_UNFIT, .node = r->nodes[i].name, .text = r->nodes[i].unfit};
+}
+
 void roster_send_excluded(struct roster *r, uint64_t link, const struct roster_past_excluded *who)
 {
     if (r->terms.exclude_window_ms > 0)
@@ -202,6 +240,24 @@ static void name_busy(struct roster *r)
             add_name(r, r->nodes[i].name);
 }
 
+/* Nodes that have joined, and that a generation cannot have. */
+static void name_unfit(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        char name[MESSAGE_NAME_BYTES + 16];
+        snprintf(name, sizeof name, "%s(unhealthy)", r->nodes[i].name);
+        if (r->nodes[i].used && r->nodes[i].health == ROSTER_UNFIT)
+            add_name(r, name);
+    }
+}
+
+static void name_unchecked(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].used && r->nodes[i].health == ROSTER_UNCHECKED)
+            add_name(r, r->nodes[i].name);
+}
+
 static enum message_wait find_wait(const struct roster *r)
 {
     switch (r->state) {
@@ -214,7 +270,9 @@ static enum message_wait find_wait(const struct roster *r)
                : r->pending ? MESSAGE_WAIT_CHECKPOINT
                             : MESSAGE_WAIT_PLACE;
     case ROSTER_STOPPING:
-        return roster_n_busy(r) > 0 ? MESSAGE_WAIT_STOP : MESSAGE_WAIT_PAUSE;
+        return roster_n_busy(r) > 0 ? MESSAGE_WAIT_STOP
+               : r->n_unchecked > 0 ? MESSAGE_WAIT_HEALTH
+                                    : MESSAGE_WAIT_PAUSE;
     default:
         return MESSAGE_WAIT_NOTHING;
     }
@@ -225,8 +283,11 @@ static void refresh_progress(struct roster *r, uint64_t now_ms)
     r->progress = (struct message_progress){.wait = find_wait(r)};
     r->progress_ms = now_ms;
     r->progress_stale = false;
-    if (r->progress.wait == MESSAGE_WAIT_NODES)
+    if (r->progress.wait == MESSAGE_WAIT_NODES) {
+        name_unfit(r);
         name_missing(r);
+    } else if (r->progress.wait == MESSAGE_WAIT_HEALTH)
+        name_unchecked(r);
     else if (r->progress.wait == MESSAGE_WAIT_STOP)
         name_busy(r);
     else if (r->progress.wait == MESSAGE_WAIT_STORE && r->leader != ROSTER_NO_SLOT)
@@ -337,6 +398,11 @@ bool roster_has_told(const struct roster *r)
     return r->state == ROSTER_CLOSED && r->has_told;
 }
 
+uint32_t roster_n_health_changes(const struct roster *r)
+{
+    return r->n_health_changes;
+}
+
 uint32_t roster_n_slots(const struct roster *r)
 {
     return r->n_slots;
@@ -353,7 +419,9 @@ bool roster_view(const struct roster *r, uint32_t slot, struct roster_node_view 
                                      .node_index = (uint32_t)n->seat,
                                      .first_rank = n->first_rank,
                                      .link = n->link,
-                                     .here = roster_is_here(n),
+                                     .here = roster_is_linked(n),
+                                     .is_fit = n->health == ROSTER_FIT,
+                                     .unfit = n->unfit,
                                      .is_member = roster_is_member(n),
                                      .is_done = n->done,
                                      .is_stopped = n->part == PART_STOPPED,

@@ -17,7 +17,7 @@ from json_schema import EVENTS, REPORT  # noqa: E402 (found by the path above)
 
 EVENT_SOURCES = ["launcher/reporting/events.c", "launcher/diagnosis/hang_report.c", "launcher/diagnosis/oom_report.c",
                  "launcher/reporting/goodput_json.c"]
-REPORT_SOURCES = ["launcher/reporting/job_report.c", "launcher/reporting/node_result.c", *EVENT_SOURCES[1:]]
+REPORT_SOURCES = ["launcher/reporting/job_report.c", "launcher/reporting/health_list.c", "launcher/reporting/node_result.c", *EVENT_SOURCES[1:]]
 bad = []
 
 
@@ -95,7 +95,8 @@ def samples():
     rank = {"node": 0, "host": "n1", "rank": 0, "local_rank": 0, "pid": 7, "exit_code": 3, "signal": None, "stopped_by": None,
             "lost_peer": False, "was_failing": False, "duration_s": 0.5}
     report = {"version": 2, "job": "a1", "outcome": "rank_failed", "exit_code": 3, "signal": None, "verdict": None, "restarts": 0,
-              "generations": 1, "duration_s": 0.5, "goodput": None, "output_error": None, "host": "n1", "program": "./a", "root_cause": None, "ranks": [rank]}
+              "generations": 1, "duration_s": 0.5, "goodput": None, "output_error": None, "host": "n1", "program": "./a", "root_cause": None, "unhealthy": [],
+              "ranks": [rank]}
     yield EVENTS, exit_event, True
     yield REPORT, report, True
     for validator, value, changes in (

@@ -50,6 +50,7 @@ static void end_node(struct world *w, struct node *n, bool says_so)
     n->is_up = false;
     n->ended_at_ms = w->now_ms;
     n->gone_at_ms = n->connect_at_ms = n->lease_end_ms = n->restarts_at_ms = CO_NEVER_MS;
+    n->check_at_ms = CO_NEVER_MS;
     n->leaves_at_ms = n->killed_at_ms = n->dies_at_ms = n->ends_job_at_ms = CO_NEVER_MS;
     struct link *l = n->link;
     if (l != NULL && says_so) {
@@ -71,6 +72,7 @@ static void start_processes(struct world *w, struct node *n)
     struct generation *g = &w->generations[p->generation];
     int i = (int)(n - w->nodes);
     check(w, !n->runs, "ranks are started while others run");
+    check(w, !n->hello.checks || n->is_fit, "an unhealthy node has started ranks");
     check(w, !g->started[i], "ranks of one generation are started twice");
     g->started[i] = true;
     for (uint32_t other = 0; g->port == 0 && other < MAX_GENERATIONS; other++)
@@ -177,12 +179,44 @@ static void carry_out_node(struct world *w, struct node *n, const struct member_
         note_end(w, n);
 }
 
+static bool may_check(enum member_state state)
+{
+    return state == MEMBER_JOINING || state == MEMBER_WAITING || state == MEMBER_PARKED;
+}
+
+/* As fitness.c. */
+static void note_state(struct world *w, struct node *n, enum member_state from)
+{
+    const enum member_state to = member_get_state(n->member);
+    if (!n->hello.checks || from == to)
+        return;
+    if (may_check(to) && (!may_check(from) || to == MEMBER_JOINING)) {
+        n->is_fit = false;
+        n->check_at_ms = w->now_ms + draw(w, CHECK_MS);
+    } else if (!may_check(to)) {
+        n->check_at_ms = CO_NEVER_MS;
+    }
+}
+
 void node_feed(struct world *w, struct node *n, struct member_input in)
 {
     struct member_orders orders;
+    const enum member_state from = member_get_state(n->member);
     in.now_ms = w->now_ms;
     member_step(n->member, &in, &orders);
+    note_state(w, n, from);
     carry_out_node(w, n, &orders);
+}
+
+/* One that waits is checked again. */
+static void end_check(struct world *w, struct node *n)
+{
+    n->is_fit = w->now_ms >= FAULTS_END_MS || !chance(w, 3);
+    n->check_at_ms = w->now_ms + (n->is_fit ? 3000 : 500) + draw(w, 1000);
+    w->n_unfit += !n->is_fit;
+    schedules_tell(w->now_ms, "%s is %s", n->name, n->is_fit ? "fit" : "not fit");
+    node_feed(w, n,
+              (struct member_input){.type = n->is_fit ? MEMBER_FIT : MEMBER_UNFIT, .text = "sick"});
 }
 
 void node_make_hello(struct world *w, struct node *n, int i)
@@ -196,7 +230,9 @@ void node_make_hello(struct world *w, struct node *n, int i)
         .resumes = MESSAGE_NO_GENERATION,
         .stop_ms = STOP_MS,
         .terms = w->terms,
+        .checks = w->checks && chance(w, 2),
     };
+    n->hello.check_ms = n->hello.checks ? CHECK_MS : 0;
     for (int at = 0; at < MESSAGE_INSTANCE_BYTES; at++)
         n->hello.instance[at] = (uint8_t)draw(w, 256);
     snprintf(n->name, sizeof n->name, "node%d", i);
@@ -225,6 +261,7 @@ static void start_node(struct world *w, struct node *n)
     if (member_create(&limits, &n->hello, "sim:1", &n->member, &err) < 0)
         give_up(w, err.text);
     member_begin(n->member, w->now_ms, &orders);
+    note_state(w, n, MEMBER_ENDED);
     carry_out_node(w, n, &orders);
 }
 
@@ -432,6 +469,7 @@ static const struct {
     {offsetof(struct node, leaves_at_ms), leave, true},
     {offsetof(struct node, ends_job_at_ms), end_job, true},
     {offsetof(struct node, restarts_at_ms), ask_restart, true},
+    {offsetof(struct node, check_at_ms), end_check, true},
 };
 
 _Static_assert(sizeof happenings / sizeof *happenings == NODE_N_HAPPENINGS, "as the header says");

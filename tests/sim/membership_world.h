@@ -25,6 +25,7 @@ enum {
     MAX_STEPS = 200000,
     FAULTS_END_MS = 30000,
     STOP_MS = 2000,       /* the maximum that a node states */
+    CHECK_MS = 400,       /* the same, of a check of its health */
     CONSEQUENCE_CODE = 1, /* with which ranks fail of another one's end */
     REJECTED_CODE = 77,   /* of a link that another process answers */
 };
@@ -73,6 +74,8 @@ struct node {
     uint32_t welcomed_after; /* so many moves of the roster, the last time */
     uint64_t lease_end_ms;   /* as the spawner knows it */
     uint64_t open_at_ms, fail_at_ms, done_at_ms, gone_at_ms, yield_at_ms;
+    uint64_t check_at_ms;  /* the result of a check of its health */
+    bool is_fit;           /* it was, since the last generation */
     bool fails_for_others; /* what comes at fail_at_ms is another node's fault */
     uint32_t n_failures;   /* of its ranks, that it does not call another one's fault */
     bool is_stuck;
@@ -131,6 +134,8 @@ struct world {
     uint32_t
         told; /* when the newest was sealed: the newest that one of its nodes knew a place in */
     bool recovers;         /* ranks outlive the end of a generation */
+    bool checks;           /* some nodes check their health */
+    uint64_t n_unfit;      /* results */
     uint32_t n_own_before; /* blind: failures in generations whose numbers came again */
     uint64_t n_messages;
     uint64_t most_steps;     /* that was reported to the roster ... */
@@ -214,7 +219,7 @@ bool node_is_excluded(const struct node *n); /* as it has heard */
 
 /* --- What can happen to a node, by number --- */
 
-enum { NODE_N_HAPPENINGS = 13 };
+enum { NODE_N_HAPPENINGS = 14 };
 
 uint64_t node_happens_at_ms(const struct node *n, size_t i); /* CO_NEVER_MS: it does not */
 void node_happen(struct world *w, struct node *n, size_t i);

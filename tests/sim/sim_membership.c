@@ -368,7 +368,7 @@ static void draw_node(struct world *w, int i)
     struct node *n = &w->nodes[i];
     *n = (struct node){0};
     n->connect_at_ms = n->lease_end_ms = n->open_at_ms = n->fail_at_ms = CO_NEVER_MS;
-    n->done_at_ms = n->gone_at_ms = n->yield_at_ms = CO_NEVER_MS;
+    n->done_at_ms = n->gone_at_ms = n->yield_at_ms = n->check_at_ms = CO_NEVER_MS;
     n->sealed_in = MESSAGE_NO_GENERATION;
     n->starts_at_ms = i < (int)w->terms.min_nodes || chance(w, 2) ? draw(w, 50) : draw(w, 15000);
     node_make_hello(w, n, i);
@@ -408,6 +408,7 @@ static void world_init(struct world *w, uint64_t seed)
     w->loses_nodes = !chance(w, 4);
     w->has_node_ranks = chance(w, 3);
     w->tells = w->seed % 2 == 1;
+    w->checks = w->seed / 2 % 3 == 1;
     w->resets_at_ms = chance(w, 3) ? draw(w, 10000) : CO_NEVER_MS;
     w->freezes_roster_at_ms = chance(w, 10) ? draw(w, 10000) : CO_NEVER_MS;
     w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = w->lease_turns_at_ms = CO_NEVER_MS;
@@ -448,7 +449,7 @@ static void check_wait(struct world *w)
         most = w->terms.window_ms + (w->is_blind ? silence_ms : 0);
         break;
     case ROSTER_STOPPING:
-        most = STOP_MS + ROSTER_SLACK_MS + silence_ms + 30000; /* the longest pause */
+        most = STOP_MS + 2 * ROSTER_SLACK_MS + CHECK_MS + silence_ms + 30000; /* with a pause */
         break;
     default:
         break;
@@ -507,7 +508,7 @@ static void world_fini(struct world *w)
  * it. */
 static struct totals {
     uint64_t n_moves, n_closed_moves, n_adopted, n_untold, n_ended, n_messages, n_generations,
-        n_restarts, n_virtual_s;
+        n_restarts, n_virtual_s, n_unfit;
     uint64_t n_verdicts[MESSAGE_N_OUTCOMES], n_open, n_excluded;
 } totals;
 
@@ -515,6 +516,7 @@ static void add_up(const struct world *w)
 {
     const struct message_verdict *v = roster_get_verdict(w->roster);
     totals.n_messages += w->n_messages;
+    totals.n_unfit += w->n_unfit;
     totals.n_moves += w->n_moves;
     totals.n_closed_moves += w->n_closed_moves;
     totals.n_adopted += w->n_adopted;
@@ -563,6 +565,7 @@ int main(void)
            " were known to have ended\n",
            totals.n_moves, totals.n_closed_moves, totals.n_adopted, totals.n_untold,
            totals.n_ended);
+    printf("%" PRIu64 " checks found a node unhealthy\n", totals.n_unfit);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended, %" PRIu64
            " no progress; no node left to receive it: %" PRIu64 "; nodes excluded: %" PRIu64 "\n",

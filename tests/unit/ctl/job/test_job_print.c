@@ -46,6 +46,18 @@ START_TEST(an_unreachable_peer_is_a_line_above_the_table)
 }
 END_TEST
 
+START_TEST(unhealthy_nodes_are_lines_above_the_table)
+{
+    char *text = print(job_print_status,
+                       "{\"job\":\"j\",\"ranks\":[],\"unhealthy\":[{\"node\":\"n3\",\"reason\":"
+                       "\"no disk\\u001b[31m\"},{\"node\":7},5]}",
+                       0);
+    ck_assert_ptr_nonnull(strstr(text, "\n  node n3 is unhealthy: no disk"));
+    ck_assert_ptr_null(strchr(text, '\x1b'));
+    free(text);
+}
+END_TEST
+
 START_TEST(ranks_that_lag_in_nccl_are_lines_above_the_table)
 {
     char *text = print(
@@ -174,6 +186,7 @@ TEST_SUITE(job_print)
     tcase_add_test(tc, ranks_that_lag_in_nccl_are_lines_above_the_table);
     tcase_add_test(tc, a_node_and_its_ranks);
     tcase_add_test(tc, an_unreachable_peer_is_a_line_above_the_table);
+    tcase_add_test(tc, unhealthy_nodes_are_lines_above_the_table);
     tcase_add_test(tc, a_start_report_names_the_slowest_rank);
     tcase_add_test(tc, the_rendezvous_ends_when_the_last_rank_joins);
     tcase_add_test(tc, a_list_includes_jobs_that_do_not_answer);

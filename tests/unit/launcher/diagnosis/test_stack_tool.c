@@ -16,14 +16,16 @@
 static uv_loop_t loop;
 static char said[4096];
 static int n_done;
-static bool was_late;
+static bool was_late, keeps_end;
+static int end_status;
 static pid_t target;
 
-static void on_done(void *arg, const char *text, bool timed_out)
+static void on_done(void *arg, const char *text, int status, bool timed_out)
 {
     ck_assert_ptr_eq(arg, said);
     snprintf(said, sizeof said, "%s", text);
     was_late = timed_out;
+    end_status = status;
     n_done++;
 }
 
@@ -32,6 +34,7 @@ static void set_up(void)
     n_done = 0;
     target = 0;
     said[0] = '\0';
+    keeps_end = false;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
 }
 
@@ -52,6 +55,7 @@ static struct stack_tool *begin(const char *path, const char *script, uint64_t t
                                          .argv = argv,
                                          .target = target,
                                          .max_bytes = 64,
+                                         .keeps_end = keeps_end,
                                          .timeout_ms = timeout_ms,
                                          .on_done = on_done,
                                          .arg = said};
@@ -65,6 +69,24 @@ static void await_done(void)
         uv_run(&loop, UV_RUN_ONCE);
     ck_assert_int_eq(n_done, 1);
 }
+
+START_TEST(its_status_is_reported)
+{
+    begin("/bin/sh", "exit 7", 60000);
+    await_done();
+    ck_assert(WIFEXITED(end_status) && WEXITSTATUS(end_status) == 7);
+}
+END_TEST
+
+START_TEST(the_end_of_its_output_is_kept_if_asked_for)
+{
+    keeps_end = true;
+    begin("/bin/sh", "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done", 60000);
+    await_done();
+    ck_assert_uint_le(strlen(said), 64);
+    ck_assert_ptr_nonnull(strstr(said, "line 19999\n"));
+}
+END_TEST
 
 START_TEST(its_output_is_kept)
 {
@@ -219,6 +241,8 @@ TEST_SUITE(stack_tool)
     TCase *tc = tcase_create("stack_tool");
     tcase_set_timeout(tc, 120);
     tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_test(tc, its_status_is_reported);
+    tcase_add_test(tc, the_end_of_its_output_is_kept_if_asked_for);
     tcase_add_test(tc, its_output_is_kept);
     tcase_add_test(tc, its_output_is_bounded);
     tcase_add_test(tc, a_tool_that_hangs_is_killed_with_its_children);

@@ -168,6 +168,31 @@ START_TEST(generations_without_progress_are_limited)
 }
 END_TEST
 
+START_TEST(health_checks_have_a_command_a_limit_and_a_list)
+{
+    JOB("ddprun", "train.py");
+    ck_assert(!job_spec_checks(&spec));
+    JOB("ddprun", "--health-check", "exit 1", "train.py");
+    ck_assert(job_spec_checks(&spec));
+    ck_assert_str_eq(spec.health.command, "exit 1");
+    ck_assert_uint_eq(spec.health.timeout_ms, 60000);
+    ck_assert(spec.health.builtin.gpu && spec.health.builtin.n_disks == 1 &&
+              !spec.health.builtin.memory);
+    JOB("ddprun", "--health-check=x", "--health-builtin=none", "--health-timeout", "5s",
+        "train.py");
+    ck_assert(!health_checks_any(&spec.health.builtin));
+    ck_assert_uint_eq(spec.health.timeout_ms, 5000);
+    JOB("ddprun", "--health-builtin", "memory=1G", "train.py");
+    ck_assert(job_spec_checks(&spec) && spec.health.command == NULL);
+    ck_assert_int_eq(PARSE("ddprun", "--health-check=", "train.py"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--health-timeout=0", "train.py"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--health-builtin=gpus", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text,
+                     "invalid value 'gpus' for --health-builtin: expected gpu, disk, memory, "
+                     "clock, network, default, all, or none");
+}
+END_TEST
+
 START_TEST(a_hang_timeout_is_a_time_or_learned)
 {
     static const char *const bad[] = {"", "0", "-1", "x", "automatic", "5m,auto"};
@@ -222,6 +247,7 @@ TCase *cli_end_cases(void)
 {
     TCase *t = tcase_create("end");
     tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, health_checks_have_a_command_a_limit_and_a_list);
     tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(t, a_failed_rank_is_replaced_by_default);
     tcase_add_test(t, a_hang_timeout_is_a_time_or_learned);

@@ -165,6 +165,9 @@ static struct message make(enum message_type type)
                                              .n_ranks = 2,
                                              .ranks = figures_ranks};
         break;
+    case MESSAGE_HEALTH:
+        m.health = (struct message_health){MESSAGE_UNFIT, "node7", "gpu: GPU 3 needs a reset"};
+        break;
     default:
         break;
     }
@@ -219,6 +222,34 @@ START_TEST(each_message_survives_a_round_trip)
         ck_assert_uint_eq(co_buf_len(&out), len);
         ck_assert_mem_eq(co_buf_bytes(&out), bytes, len);
     }
+}
+END_TEST
+
+START_TEST(the_health_of_a_node_has_bounds)
+{
+    char text[MESSAGE_HEALTH_BYTES + 1];
+    struct message m = make(MESSAGE_HEALTH), back;
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_int_eq(back.health.fitness, MESSAGE_UNFIT);
+    ck_assert_str_eq(back.health.node, "node7");
+    ck_assert_str_eq(back.health.text, "gpu: GPU 3 needs a reset");
+    m.health.text = "";
+    assert_refused(&m, "the reason has 0 bytes");
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    m.health.text = text;
+    assert_refused(&m, "the reason has 200 bytes");
+    m.health.text = "two\nlines";
+    assert_refused(&m, "invalid characters");
+    m = make(MESSAGE_HELLO);
+    m.hello.check_ms = 1;
+    assert_refused(&m, "the time of a check");
+    m.hello.checks = true;
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert(back.hello.checks);
+    ck_assert_uint_eq(back.hello.check_ms, 1);
 }
 END_TEST
 
@@ -513,6 +544,7 @@ TEST_SUITE(channel_wire)
     tcase_add_checked_fixture(all, NULL, tear_down);
     tcase_add_test(all, each_message_survives_a_round_trip);
     tcase_add_test(all, a_hello_keeps_its_fields);
+    tcase_add_test(all, the_health_of_a_node_has_bounds);
     tcase_add_test(all, a_place_has_how_ranks_reach_the_store);
     tcase_add_test(all, a_lease_keeps_the_progress_of_the_wait);
     tcase_add_test(all, each_truncated_message_is_refused);
