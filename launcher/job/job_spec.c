@@ -116,6 +116,7 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
         .exclude_after = w->exclude_after,
         .exclude_window_ms = w->exclude_window_ms,
         .no_progress = spec->no_progress,
+        .spares = w->spares,
     };
     for (int code = 0; code < 256; code++)
         if (spec->no_restart_on[code])

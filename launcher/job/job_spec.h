@@ -111,6 +111,7 @@ struct job_world {
     uint64_t admit_timeout_ms;  /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
     uint32_t exclude_after;     /* a node is done without after so many failures; 0: none is ... */
     uint64_t exclude_window_ms; /* ... in so many last ms; 0: ever */
+    uint32_t spares;            /* nodes that wait for a place, besides max_nodes */
     int32_t node_rank;          /* --node-rank; MESSAGE_NO_RANK: none */
     char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
                             blanks, not empty. NULL: the host's name up to its first dot */

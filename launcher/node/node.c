@@ -385,7 +385,8 @@ static int open_roster(struct node *n, const struct roster_link_ops *link, struc
                                           .gen = &n->gen,
                                           .callbacks = n->callbacks,
                                           .on_control = on_control,
-                                          .on_restart = node_on_restart};
+                                          .on_restart = node_on_restart,
+                                          .on_spare = node_on_spare};
     return node_roster_create(&n->view, &opts, &n->parts.roster, err);
 }
 

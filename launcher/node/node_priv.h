@@ -76,6 +76,9 @@ int node_open(struct node *n, const struct roster_link_ops *link, struct co_erro
 void node_begin(struct node *n);
 void node_close(struct node *n); /* also after a failure */
 
+/* This node waits for a place. */
+void node_on_spare(void *arg);
+
 /* --- node_features.c: struct node_feature, of all of them --- */
 
 int node_features_open(const struct node_view *n, struct co_error *err);

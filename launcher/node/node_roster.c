@@ -54,6 +54,7 @@ struct node_roster {
     bool is_looking;   /* node_roster_look() is under way, and comes to what is new by itself */
     bool is_up;        /* the link */
     bool was_rejected; /* and a warning was printed */
+    bool is_spare;     /* the coordinator has reported it once */
     bool keeps_link;   /* the member has ended, and node_report.h still needs it */
     bool is_due; /* the member's deadline has come; what was received before it is read first */
     char name[MESSAGE_NAME_BYTES];
@@ -490,6 +491,17 @@ static void note_replaced(struct node_roster *g)
                  g->daemon, member_get_place(g->member)->generation);
 }
 
+/* It may prepare for the place that it gets. */
+static void note_spare(struct node_roster *g)
+{
+    const struct message_progress *p = member_get_progress(g->member);
+    if (g->is_spare || g->node->spec->world.spares == 0 || p == NULL ||
+        p->wait != MESSAGE_WAIT_PLACE || member_get_state(g->member) != MEMBER_WAITING)
+        return;
+    g->is_spare = true;
+    g->opts.on_spare(g->opts.callbacks.arg);
+}
+
 /* If this node may join again, the terminal shows why it waits. */
 static void on_message(void *arg, const struct message *m)
 {
@@ -513,6 +525,8 @@ static void on_message(void *arg, const struct message *m)
         hear_stop(g, m);
     else
         step_member(g, &(struct member_input){.type = MEMBER_MESSAGE, .message = m});
+    if (m->type == MESSAGE_LEASE)
+        note_spare(g);
     node_queue_drain(g->node->queue);
 }
 

@@ -26,6 +26,8 @@ struct node_roster_opts {
     /* as above: nothing of the last generation runs, and the roster of this process admits another
      * one */
     void (*on_restart)(void *arg, const struct roster_restart *restart);
+    /* as above, once: this node is a spare */
+    void (*on_spare)(void *arg);
 };
 
 /* n         borrowed; its loop runs

@@ -121,6 +121,14 @@ void node_warm_up(struct node *n)
     uv_poll_start(&n->warm_poll, UV_READABLE, on_warm_note);
 }
 
+/* No rank of this node has imported anything that the fork parent could learn from. */
+void node_on_spare(void *arg)
+{
+    struct node *n = arg;
+    n->warm.is_ahead = true;
+    node_warm_up(n);
+}
+
 static void fail_rank(struct node *n, int rank, int code)
 {
     node_post(&n->view, &(struct supervisor_event){.type = SUPERVISOR_EV_START_FAILED,

@@ -68,13 +68,34 @@ static int set_node_rank(const struct draft *d, struct job_world *w, struct co_e
     int rc = co_parse_int(g->by, g->value, 0, INT32_MAX, &rank, err);
     if (rc < 0 || !w->has_others)
         return rc < 0 ? rc : check_only_rank(d, rank, err);
-    if (rank >= w->max_nodes)
+    if (rank >= w->max_nodes + w->spares)
         return co_fail(
             err, -EINVAL,
             "invalid value '%s' for %s: with at most %u nodes, expected a number from 0 to %u",
-            g->value, g->by, w->max_nodes, w->max_nodes - 1);
+            g->value, g->by, w->max_nodes + w->spares, w->max_nodes + w->spares - 1);
     w->node_rank = (int32_t)rank;
     return 0;
+}
+
+/* The hosts of a list are the active nodes and the spares. */
+static int set_spares(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_SPARES];
+    struct job_world *w = &spec->world;
+    const size_t n_hosts = spec->remote != NULL ? spec->remote->hosts.n : MESSAGE_MAX_NODES;
+    int64_t n;
+    if (g->value == NULL)
+        return 0;
+    int rc = co_parse_int(g->by, g->value, 0, MESSAGE_MAX_NODES - 1, &n, err);
+    if (rc < 0)
+        return rc;
+    w->spares = (uint32_t)n;
+    if (spec->remote != NULL && d->given[OPTION_NNODES].value == NULL && n_hosts > w->spares)
+        w->min_nodes = w->max_nodes = (uint32_t)n_hosts - w->spares;
+    if (w->max_nodes + w->spares <= n_hosts)
+        return 0;
+    return co_fail(err, -EINVAL, "%s %s: with %u active nodes, expected at most %zu spares", g->by,
+                   g->value, w->max_nodes, n_hosts > w->max_nodes ? n_hosts - w->max_nodes : 0);
 }
 
 int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err)
@@ -91,11 +112,15 @@ int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error 
         return co_fail(err, -EINVAL,
                        "%s %s requires more than the %zu hosts given; add hosts or lower %s", g->by,
                        g->value, spec->remote->hosts.n, g->by);
+    rc = set_spares(d, spec, err);
+    if (rc < 0)
+        return rc;
     if (w->max_nodes > 1 && d->standalone)
         return co_fail(err, -EINVAL,
                        "%s %s and %s cannot be used together: a standalone job has one node", g->by,
                        g->value, d->given[OPTION_STANDALONE].by);
-    w->has_others = w->max_nodes > 1 || spec->remote != NULL || d->assignment != NULL;
+    w->has_others = w->max_nodes > 1 || (w->spares > 0 && !d->standalone) || spec->remote != NULL ||
+                    d->assignment != NULL;
     return set_node_rank(d, w, err);
 }
 

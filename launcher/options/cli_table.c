@@ -183,6 +183,11 @@ const struct co_option cli_table[] = {
     {OPTION_EXCLUDE_NODE_AFTER, 0, "exclude-node-after", "N[/TIME]", .weak = true,
      .help = "Exclude a node after N failures of its ranks, in total or within TIME. The other "
              "nodes continue, or wait for a new one. Default: never."},
+    {OPTION_SPARES, 0, "spares", "N", .weak = true,
+     .help =
+         "Start N nodes more than --nnodes, which wait for a place: when a node is lost, one of "
+         "them takes over. --nnodes counts active nodes. With --warm, spares import the modules "
+         "of the script meanwhile. With -H, N of the hosts are spares. Default: 0."},
     {OPTION_HEALTH_CHECK, 0, "health-check", "COMMAND", .weak = true,
      .help = "Run COMMAND with /bin/sh on each node before each generation that it would take part "
              "in. A node takes part only if COMMAND exits with 0; otherwise the last line of its "

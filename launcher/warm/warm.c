@@ -223,8 +223,8 @@ static char *make_role(const struct warm *w)
     for (size_t i = 0; i < n_hidden(w->spec); i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? "," : "", hidden[i]);
     return co_format("probe:%s:%d:%s:%zu:%s:", w->seen, w->spec->n_local,
-                     w->spec->warm == WARM_START ? "start" : "", co_count_words(w->spec->argv),
-                     names);
+                     w->spec->warm == WARM_START || w->is_ahead ? "start" : "",
+                     co_count_words(w->spec->argv), names);
 }
 
 /* PYTHON -u -c GUARD and the words of a rank, which the bootstrap executes. */

@@ -29,6 +29,7 @@ struct warm {
     int notes_fd;             /* the parent's messages; -1: no parent */
     char line[512];
     unsigned n_line;
+    bool is_ahead; /* the parent is to find out what ranks will import: none has run here */
     bool asked;    /* for a parent */
     bool is_ready; /* ranks can be forked */
     bool is_gone;  /* and will not be */

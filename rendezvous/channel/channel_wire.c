@@ -339,6 +339,7 @@ static void pass_hello(struct pass *p, struct message_hello *h)
              MESSAGE_MAX_RESTARTS);
     pass_flag(p, "checks", &h->checks);
     pass_u64(p, "the time of a check", &h->check_ms, 0, h->checks ? MESSAGE_MAX_MS : 0);
+    pass_u32(p, "the number of spares", &h->terms.spares, 0, MESSAGE_MAX_NODES);
 }
 
 static void pass_ready(struct pass *p, struct message_ready *r)

@@ -524,7 +524,7 @@ static bool was_not_needed(const struct member *m, const struct message_verdict 
 {
     const struct message_terms *t = &m->hello.terms;
     return v->outcome == MESSAGE_WELL && !m->took_part && !m->limits.may_be_spare &&
-           t->min_nodes == t->max_nodes;
+           t->spares == 0 && t->min_nodes == t->max_nodes;
 }
 
 static void take_verdict(struct member *m, const struct member_event *e)

@@ -94,7 +94,10 @@ struct message_terms {
     uint32_t exclude_after;     /* a node of which so many ranks have failed; 0: none, at most
                                    MESSAGE_MAX_STRIKES */
     uint64_t exclude_window_ms; /* in so many last ms; 0: ever */
-    uint32_t no_progress;       /* end after so many generations without a new step; 0: never; <=
+    uint32_t spares; /* nodes that wait for a place, besides max_nodes; <= MESSAGE_MAX_NODES. With
+                        some, a generation that lost a node gives its place to a node that returns
+                        rather than to a spare */
+    uint32_t no_progress; /* end after so many generations without a new step; 0: never; <=
                                    MESSAGE_MAX_RESTARTS */
 };
 

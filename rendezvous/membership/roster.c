@@ -211,6 +211,11 @@ static bool awaits_checks(const struct roster *r, const struct roster_event *e)
     return r->n_unchecked > 0;
 }
 
+static bool awaits_return(const struct roster *r, const struct roster_event *e)
+{
+    return r->last_call_until_ms > e->now_ms && roster_would_take_spare(r);
+}
+
 static bool must_pause(const struct roster *r, const struct roster_event *e)
 {
     const struct restart_failure failure = failure_until(r, e);
@@ -690,6 +695,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
 static void stop_ranks(struct roster *r, const struct roster_event *e)
 {
     end_hold(r, e);
+    r->last_call_until_ms = r->terms.spares > 0 ? e->now_ms + ROSTER_LAST_CALL_MS : 0;
     r->deadline_ms = e->now_ms + r->stop_ms + r->limits.slack_ms;
     r->newly_excluded[0] = '\0';
     send_cause(r, false);
@@ -815,6 +821,7 @@ static const struct row rows[] = {
     ROW(STOPPING,  PAUSE_OVER,   is_stuck,          blame_no_progress,  CLOSED),
     ROW(STOPPING,  PAUSE_OVER,   must_pause,        pause_first,        STOPPING),
     ROW(STOPPING,  PAUSE_OVER,   awaits_checks,     nothing,            STOPPING),
+    ROW(STOPPING,  PAUSE_OVER,   awaits_return,     nothing,            STOPPING),
     ROW(STOPPING,  PAUSE_OVER,   makes_min,         charge,             RUNNING),
     ROW(STOPPING,  PAUSE_OVER,   may_wait,          wait_for_others,    GATHERING),
     ROW(STOPPING,  PAUSE_OVER,   always,            blame_loss,         CLOSED),

@@ -183,6 +183,10 @@ struct roster_past {
 #define ROSTER_READY_MS 10000
 #define ROSTER_SLACK_MS 5000
 
+/* With spares: after the loss of a node, one that returns has so long to be preferred to a spare.
+ * The ranks of the others stop meanwhile. */
+#define ROSTER_LAST_CALL_MS 50
+
 /* In doubt, a link that ended may belong to a node that has switched to another roster. After this
  * time each node that knows has reported it, or cannot be asked. */
 #define ROSTER_DOUBT_RETURN_MS 2000

@@ -155,6 +155,8 @@ static void take_time(struct roster *r, uint64_t now_ms)
     lose_the_silent(r, now_ms);
     lose_the_absent(r, now_ms);
     give_up_checks(r, now_ms);
+    if (now_ms >= r->last_call_until_ms)
+        r->last_call_until_ms = 0;
     if (!is_due(r, now_ms))
         return;
     if (r->state == ROSTER_RUNNING && r->confirmed && !r->ready)
@@ -653,6 +655,8 @@ uint64_t roster_deadline_ms(const struct roster *r)
         deadline_ms = sooner(deadline_ms, r->nodes[silent].since_ms + silence_ms(r));
     if (absent != ROSTER_NO_SLOT)
         deadline_ms = sooner(deadline_ms, r->nodes[absent].since_ms + r->limits.absent_ms);
+    if (r->state == ROSTER_STOPPING && r->last_call_until_ms != 0)
+        deadline_ms = sooner(deadline_ms, r->last_call_until_ms);
     if (r->n_unchecked > 0)
         deadline_ms = sooner(deadline_ms, r->unchecked_until_ms);
     return deadline_ms;

@@ -523,6 +523,41 @@ static void note_before(struct roster *r, uint32_t n)
     }
 }
 
+static bool is_vacant(const struct roster *r, int32_t seat)
+{
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (roster_is_here(&r->nodes[i]) && r->nodes[i].seat == seat)
+            return false;
+    return true;
+}
+
+/* Does this node, which had no place, return to one that is vacant? */
+static bool returns_to_place(const struct roster *r, const struct roster_node *n)
+{
+    const uint64_t key = roster_order_key(n->node_rank, n->name);
+    for (uint32_t i = 0; i < r->n_seats; i++)
+        if (r->seats[i].key == key && is_vacant(r, r->seats[i].index))
+            return true;
+    return false;
+}
+
+bool roster_would_take_spare(const struct roster *r)
+{
+    uint32_t n_kept = 0, n_spares = 0, n_back = 0;
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        const struct roster_node *n = &r->nodes[i];
+        if (!roster_is_here(n))
+            continue;
+        if (n->seat != ROSTER_ORDER_NONE)
+            n_kept++;
+        else if (returns_to_place(r, n))
+            n_back++;
+        else
+            n_spares++;
+    }
+    return n_spares > 0 && n_kept < r->n_seats && n_kept + n_back < r->n_seats;
+}
+
 void roster_give_places(struct roster *r)
 {
     roster_clear_places(r);

@@ -110,6 +110,8 @@ static int by_claim(const void *x, const void *y)
         by = BY(b->seat >= 0, a->seat >= 0);
     if (by == 0)
         by = BY(b->before >= 0, a->before >= 0);
+    if (by == 0)
+        by = BY(b->returns, a->returns);
     return by != 0 ? by : BY(a->arrival, b->arrival);
 }
 
@@ -161,6 +163,18 @@ static size_t first_with_key(const struct roster_order_seat *holes, size_t n, ui
     return low;
 }
 
+/* Which newcomers had a place in the last generation, in another session. */
+static void find_returners(struct roster_order_entry *entries, size_t n,
+                           struct roster_order_seat *seats, size_t n_seats)
+{
+    qsort(seats, n_seats, sizeof *seats, by_key);
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = first_with_key(seats, n_seats, entries[i].key);
+        entries[i].returns = at < n_seats && seats[at].key == entries[i].key;
+    }
+    qsort(seats, n_seats, sizeof *seats, by_index);
+}
+
 /* A returning node gets its previous place. The first hole of a key counts how many with it are
  * taken. */
 static void seat_returners(struct roster_order_entry *newcomers, size_t n,
@@ -209,6 +223,7 @@ size_t roster_order_make(struct roster_order_entry *entries, size_t n,
                          struct roster_order_seat *seats, size_t n_seats, size_t max)
 {
     if (n > max) {
+        find_returners(entries, n, seats, n_seats);
         qsort(entries, n, sizeof *entries, by_claim);
         n = max;
     }

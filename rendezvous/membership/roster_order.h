@@ -22,6 +22,7 @@ struct roster_order_entry {
     int32_t seat;            /* its place in the last generation, or ROSTER_ORDER_NONE ... */
     int32_t before;          /* ... and then that in the generation before, or ROSTER_ORDER_NONE */
     bool keeps_rank_0;
+    bool returns; /* roster_order_make()'s */
 };
 
 /* The key that identifies a node when it returns with another session: its node rank, or without

@@ -147,6 +147,7 @@ struct roster {
     uint32_t n_members, world_size;
     uint64_t stop_ms; /* the slowest member's */
     uint64_t pause_until_ms;
+    uint64_t last_call_until_ms; /* 0: over, or not begun */
     struct roster_cause cause;
     struct roster_restart restart;
     uint64_t most_steps; /* that a rank is known to have completed, ever */
@@ -313,6 +314,8 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
  * the generation and of the one before. */
 void roster_give_places(struct roster *r);
 
+/* Would a spare get a place that the node which had it could still return to? */
+bool roster_would_take_spare(const struct roster *r);
 void roster_clear_places(struct roster *r); /* the generation is over */
 
 static inline bool roster_is_linked(const struct roster_node *n)

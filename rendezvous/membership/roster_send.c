@@ -342,6 +342,7 @@ void roster_note_terms(struct roster *r, const struct message_terms *terms)
              terms->exclude_window_ms != hold->exclude_window_ms,
          "--exclude-node-after"},
         {terms->no_progress != hold->no_progress, "--no-progress"},
+        {terms->spares != hold->spares, "--spares"},
     };
     size_t n = 0;
     r->note[0] = '\0';

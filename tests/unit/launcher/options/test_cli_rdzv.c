@@ -13,6 +13,25 @@ static const struct job_world *const w = &spec.world;
 
 #define C10D "--rdzv-endpoint=node1:29401", "--rdzv-id=job7"
 
+START_TEST(spares_are_nodes_beyond_those_that_are_active)
+{
+    JOB("ddprun", "--nnodes=2", "--spares=3", "--rdzv-id=x", "--rdzv-endpoint=n1",
+        "--rdzv-backend=c10d", "true");
+    ck_assert_uint_eq(spec.world.spares, 3);
+    ck_assert_uint_eq(spec.world.max_nodes, 2);
+    JOB("ddprun", "--nnodes=1", "--spares=1", "--rdzv-id=x", "--rdzv-endpoint=n1",
+        "--rdzv-backend=c10d", "true");
+    ck_assert(spec.world.has_others);
+    JOB("ddprun", "-H", "n1,n2,n3", "--spares=1", "true");
+    ck_assert_uint_eq(spec.world.min_nodes, 2);
+    ck_assert_uint_eq(spec.world.max_nodes, 2);
+    ck_assert_int_eq(PARSE("ddprun", "-H", "n1,n2", "--spares=2", "true"), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "--spares 2"));
+    ck_assert_int_eq(PARSE("ddprun", "--spares=x", "true"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--spares=65536", "true"), -EINVAL);
+}
+END_TEST
+
 START_TEST(one_node_needs_no_peers)
 {
     JOB("ddprun", "train.py");
@@ -467,6 +486,7 @@ TEST_SUITE(cli_rdzv)
     Suite *suite = suite_create("cli_rdzv");
     TCase *c = tcase_create("cli_rdzv");
     tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, spares_are_nodes_beyond_those_that_are_active);
     tcase_add_test(c, one_node_needs_no_peers);
     tcase_add_test(c, nodes_rendezvous_at_the_endpoint);
     tcase_add_test(c, with_static_the_node_with_rank_0_is_the_endpoint);
