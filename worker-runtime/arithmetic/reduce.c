@@ -62,7 +62,7 @@ const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known)
     enum { SCALAR, AVX2, AVX512 } limit = AVX512;
 
     *ret_known = true;
-    if (cap == NULL || cap[0] == '\0' || strcmp(cap, "avx512") == 0)
+    if (cap == NULL || cap[0] == '\0' || strcmp(cap, "avx512") == 0 || strcmp(cap, "neon") == 0)
         limit = AVX512;
     else if (strcmp(cap, "avx2") == 0)
         limit = AVX2;
@@ -77,6 +77,9 @@ const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known)
         return &reduce_avx512;
     if (limit >= AVX2 && __builtin_cpu_supports("avx2") && has_f16c())
         return &reduce_avx2;
+#elif defined(__aarch64__)
+    if (limit > SCALAR)
+        return &reduce_neon;
 #endif
     return &reduce_scalar;
 }

@@ -65,6 +65,8 @@ extern const struct reduce_kernels reduce_scalar; /* plain C: the reference */
 #if defined(__x86_64__)
 extern const struct reduce_kernels reduce_avx2;
 extern const struct reduce_kernels reduce_avx512;
+#elif defined(__aarch64__)
+extern const struct reduce_kernels reduce_neon;
 #endif
 
 /* ddp_dtype_size(), for the short way of small calls. */
@@ -83,8 +85,9 @@ bool reduce_is_defined(enum ddp_dtype dtype, enum ddp_op op);
 /* Whether all of them are finite; integers are. */
 bool reduce_is_finite(enum ddp_dtype dtype, const void *in, size_t count);
 
-/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512"; NULL or "": no
- * limit. *ret_known becomes false if `cap` has another value (it is then ignored). */
+/* The fastest that this processor runs and `cap` allows: "scalar", "avx2", "avx512", "neon"; NULL
+ * or "", and what another processor has: no limit. *ret_known becomes false if `cap` has another
+ * value (it is then ignored). */
 const struct reduce_kernels *reduce_choose(const char *cap, bool *ret_known);
 
 #endif
