@@ -79,6 +79,7 @@ static struct message_hello draw_hello(struct world *w)
         h.was.place.first_rank = draw(w, 9);
         h.was.place.world_size = h.was.place.first_rank + h.was.place.n_local + draw(w, 4);
     }
+    h.checks = draw(w, 2) == 1;
     return h;
 }
 
@@ -109,6 +110,10 @@ static struct message draw_message(struct world *w)
         m.lease.progress = draw(w, 2) ? &progress : NULL;
     else if (m.type == MESSAGE_STOP)
         m.stop.text = draw_text(w);
+    else if (m.type == MESSAGE_HEALTH)
+        m.health =
+            (struct message_health){(enum message_fitness)draw(w, MESSAGE_N_FITNESSES),
+                                    names[draw(w, MAX_NAMES)], draw(w, 2) ? draw_text(w) : ""};
     else if (m.type == MESSAGE_REFUSED)
         m.refused.text = draw_text(w);
     else if (m.type == MESSAGE_WELCOME)

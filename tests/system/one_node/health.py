@@ -101,7 +101,7 @@ class Health(unittest.TestCase):
 
     def test_a_command_that_hangs_is_killed(self):
         pids = os.path.join(self.folder, "pids")
-        code, _, err = run("-n", "1", "--start-timeout", "1s", "--health-timeout", "200ms",
+        code, _, err = run("-n", "1", "--start-timeout", "1s", "--health-timeout", "200ms", "--health-builtin", "none",
                            "--health-check", f"echo $$ >> {pids}; exec sleep 1000", "true")
         self.assertEqual(code, 69, err)
         self.assertIn("is unhealthy: the health command did not end within 0.2 s (--health-timeout)", err)
