@@ -76,9 +76,11 @@ static void learn_voters(struct failover_link *l, const struct ballot_entry *e)
         l->known[i] = e->voters[i].at;
 }
 
-static bool is_news(const struct failover_link *l, const struct ballot *b)
+/* Whether the record is as new as the one that this process knows: the voters of one term change. */
+static bool is_current(const struct failover_link *l, const struct quorum_record *r)
 {
-    return quorum_term_compare(&b->entry.record.term, &l->term) > 0;
+    const int order = quorum_term_compare(&r->term, &l->term);
+    return order > 0 || (order == 0 && l->seen.has_entry && r->index >= l->seen.entry.record.index);
 }
 
 static void on_answer(void *arg, const struct elector_address *from, const struct ballot *b)
@@ -91,11 +93,14 @@ static void on_answer(void *arg, const struct elector_address *from, const struc
     if (l->council.id != 0)
         l->calls.take_ballot(l, b, NULL);
     if (!is_asked || !b->has_entry || !b->is_bound || l->roster != NULL || at == NULL ||
-        (l->council.job != 0 && b->job != l->council.job) || !is_news(l, b))
+        (l->council.job != 0 && b->job != l->council.job) || !is_current(l, &b->entry.record))
         return;
+    const bool is_news = quorum_term_compare(&b->entry.record.term, &l->term) > 0;
     l->seen = *b;
     l->term = b->entry.record.term;
     learn_voters(l, &b->entry);
+    if (!is_news)
+        return;
     if (!l->is_moved && b->from == l->term.owner && failover_is_endpoint(l, &came_from))
         l->endpoint_id = b->from; /* where the link goes */
     else
