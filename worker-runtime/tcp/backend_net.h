@@ -23,8 +23,7 @@ struct net_tuning {
     struct cost_network network; /* all_reduce between three or more nodes */
     size_t pair_bytes;    /* between two: up to this size each sends everything to the other. Parts
                              send as many bytes there, in two exchanges, and half the work */
-    size_t segment_bytes; /* of parts: each goes in segments of this */
-    size_t piece_bytes;   /* a longer slice of a rank is exchanged in pieces of this */
+    size_t segment_bytes; /* of parts: each goes in pieces of this */
     size_t small_bytes;   /* broadcast: up to this it goes whole by each socket */
     size_t striped_bytes; /* an exchange between two ranks from this on uses their lanes */
     size_t stripe_bytes;  /* in pieces of this */
@@ -42,7 +41,6 @@ static inline enum cost_algo net_tuning_algo(const struct net_tuning *t, unsigne
     ((struct net_tuning){.network = COST_NETWORK_DEFAULT,                                          \
                          .pair_bytes = 64 << 10,                                                   \
                          .segment_bytes = 128 << 10,                                               \
-                         .piece_bytes = 2 << 20,                                                   \
                          .small_bytes = 32 << 10,                                                  \
                          .striped_bytes = 1 << 20,                                                 \
                          .stripe_bytes = 128 << 10})

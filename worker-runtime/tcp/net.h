@@ -280,8 +280,7 @@ int net_hand_down(struct net *n, uint8_t *at, size_t count, struct co_error *err
  * gather   every rank on this node gets the slices at `at` */
 struct slice net_slot_slice(const struct net *n, size_t count, unsigned local);
 struct slice net_deal_slices(struct net *n, size_t count);
-int net_reduce_slices(struct net *n, const uint8_t *in, uint8_t *out, size_t count,
-                      struct co_error *err);
+int net_reduce_slices(struct net *n, uint8_t *out, size_t count, struct co_error *err);
 int net_gather_slices(struct net *n, uint8_t *at, size_t count, struct co_error *err);
 
 /* Begin an exchange with other nodes, by the slots. returns NET_TCP, -errno

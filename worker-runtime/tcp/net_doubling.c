@@ -172,7 +172,7 @@ int net_all_reduce_passing(struct net *n, unsigned stage, struct co_error *err)
     struct net_job *j = &n->job;
     const unsigned n_steps = cost_doubling_steps(n->map.n_nodes), last = 2 * n_steps + 1;
     if (stage == 0)
-        return net_reduce_slices(n, j->in, j->out, j->count, err);
+        return net_reduce_slices(n, j->out, j->count, err);
     if (stage > last)
         return NET_DONE;
     if (stage == last && net_is_slot(n))

@@ -71,30 +71,24 @@ static int all_reduce_whole(struct net *n, unsigned stage, struct co_error *err)
     }
 }
 
-/* Of the vector at `out`, this rank's slice: exchange the nodes' results. */
-static int exchange_mine(struct net *n, uint8_t *out, struct co_error *err)
-{
-    const struct net_job *j = &n->job;
-    const size_t size = j->layout.size;
-    uint8_t *at = out + j->mine.first * size;
-    if (!net_is_slot(n))
-        return NET_GO;
-    net_weigh(n, at, j->mine.count);
-    for (unsigned k = 0; k < n->map.n_nodes; k++)
-        n->part[k] = slice_of(j->mine.count, size, k, n->map.n_nodes);
-    return net_exchange_fold(n, at, at + n->part[n->map.node].first * size, true, err);
-}
-
 /* Reduce the `count` elements of j->in into `out`. */
 static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size_t count,
                                struct co_error *err)
 {
     struct net_job *j = &n->job;
+    const size_t size = j->layout.size;
+    uint8_t *at;
     switch (stage) {
     case 0:
-        return net_reduce_slices(n, j->in, out, count, err);
+        return net_reduce_slices(n, out, count, err);
     case 1:
-        return exchange_mine(n, out, err);
+        if (!net_is_slot(n))
+            return NET_GO;
+        at = out + j->mine.first * size;
+        net_weigh(n, at, j->mine.count);
+        for (unsigned k = 0; k < n->map.n_nodes; k++)
+            n->part[k] = slice_of(j->mine.count, size, k, n->map.n_nodes);
+        return net_exchange_fold(n, at, at + n->part[n->map.node].first * size, true, err);
     case 2:
         return net_gather_slices(n, out, count, err);
     default:
@@ -105,51 +99,6 @@ static int all_reduce_parts_to(struct net *n, unsigned stage, uint8_t *out, size
 static int all_reduce_parts(struct net *n, unsigned stage, struct co_error *err)
 {
     return all_reduce_parts_to(n, stage, n->job.out, n->job.count, err);
-}
-
-/* Elements of a piece: the exchange of each slot takes long enough to hide that it begins, and
- * sends each node at least two segments. */
-static size_t piece_elements(const struct net *n)
-{
-    const size_t least = 2 * n->tuning.segment_bytes * n->map.n_nodes;
-    const size_t of_slot = n->tuning.piece_bytes > least ? n->tuning.piece_bytes : least;
-    return of_slot * n->map.n_slots / n->job.layout.size;
-}
-
-/* As all_reduce_parts, piece by piece: the ranks of a node reduce a piece while the one before is
- * exchanged between nodes, which the sockets' buffers keep going. A piece also stays in the caches
- * from its first stage to its last.
- *
- * Round k has three stages: piece k is reduced within the node while piece k - 1 is exchanged; that
- * exchange ends; piece k - 1 is gathered. */
-static int all_reduce_pieces(struct net *n, unsigned stage, struct co_error *err)
-{
-    struct net_job *j = &n->job;
-    const size_t size = j->layout.size, most = piece_elements(n);
-    const size_t round = stage / 3, n_rounds = j->count / most + (j->count % most != 0);
-    const struct slice next = slice_piece(j->count, most, round);
-    const struct slice last = slice_piece(j->count, most, round == 0 ? n_rounds : round - 1);
-    int code = NET_GO;
-    if (round > n_rounds)
-        return NET_DONE;
-    switch (stage % 3) {
-    case 0:
-        if (round > 0)
-            code = exchange_mine(n, j->out + last.first * size, err);
-        if (code == NET_TCP)
-            code = transport_tcp_advance(n->tcp, false, err);
-        if (code < 0)
-            return net_fail(n, code, false, err);
-        if (round == n_rounds)
-            return NET_GO;
-        return net_reduce_slices(n, j->in + next.first * size, j->out + next.first * size,
-                                 next.count, err);
-    case 1:
-        return round > 0 && net_is_slot(n) ? NET_TCP : NET_GO;
-    default:
-        return round == 0 ? NET_GO
-                          : net_gather_slices(n, j->out + last.first * size, last.count, err);
-    }
 }
 
 /* --- reduce ----------------------------------------------------------------------------------- */
@@ -454,9 +403,9 @@ static int all_to_all(struct net *n, unsigned stage, struct co_error *err)
 
 /* --- which schedule --------------------------------------------------------------------------- */
 
-static net_schedule *all_reduce_of(const struct net *n, size_t bytes)
+static net_schedule *all_reduce_of(enum cost_algo algo)
 {
-    switch (net_tuning_algo(&n->tuning, n->map.n_nodes, bytes)) {
+    switch (algo) {
     case COST_WHOLE:
         return all_reduce_whole;
     case COST_DOUBLING:
@@ -464,8 +413,7 @@ static net_schedule *all_reduce_of(const struct net *n, size_t bytes)
     case COST_PASSING:
         return net_all_reduce_passing;
     default:
-        return n->map.n_most > 1 && n->job.count > piece_elements(n) ? all_reduce_pieces
-                                                                     : all_reduce_parts;
+        return all_reduce_parts;
     }
 }
 
@@ -474,7 +422,7 @@ net_schedule *net_schedule_of(const struct net *n, const struct collective *what
     const size_t bytes = what->count * ddp_dtype_size(what->dtype);
     switch (what->kind) {
     case CALL_ALL_REDUCE:
-        return all_reduce_of(n, bytes);
+        return all_reduce_of(net_tuning_algo(&n->tuning, n->map.n_nodes, bytes));
     case CALL_REDUCE:
         return reduce_stage;
     case CALL_REDUCE_SCATTER:

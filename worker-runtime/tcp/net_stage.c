@@ -56,13 +56,12 @@ struct slice net_deal_slices(struct net *n, size_t count)
     return net_slot_slice(n, count, n->map.local);
 }
 
-int net_reduce_slices(struct net *n, const uint8_t *in, uint8_t *out, size_t count,
-                      struct co_error *err)
+int net_reduce_slices(struct net *n, uint8_t *out, size_t count, struct co_error *err)
 {
     struct net_job *j = &n->job;
     j->mine = net_deal_slices(n, count);
     const struct collective what = {.kind = CALL_REDUCE_SCATTER,
-                                    .in = in,
+                                    .in = j->in,
                                     .out = out + j->mine.first * j->layout.size,
                                     .counts = n->local_counts};
     return net_local(n, what, err);

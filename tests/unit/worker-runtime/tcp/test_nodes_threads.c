@@ -181,7 +181,6 @@ static int join_nodes(struct rank *r)
     static const struct net_tuning striped = {.network = COST_NETWORK_DEFAULT,
                                               .pair_bytes = 64 << 10,
                                               .segment_bytes = 16 << 10,
-                                              .piece_bytes = 48 << 10,
                                               .small_bytes = 32 << 10,
                                               .striped_bytes = 20 << 10,
                                               .stripe_bytes = 12 << 10};
