@@ -76,7 +76,8 @@ static void learn_voters(struct failover_link *l, const struct ballot_entry *e)
         l->known[i] = e->voters[i].at;
 }
 
-/* Whether the record is as new as the one that this process knows: the voters of one term change. */
+/* Whether the record is as new as the one that this process knows: the voters of one term
+ * change. */
 static bool is_current(const struct failover_link *l, const struct quorum_record *r)
 {
     const int order = quorum_term_compare(&r->term, &l->term);
