@@ -16,6 +16,7 @@
 #include "model_priv.h"
 
 #include "worker-runtime/arithmetic/convert.h"
+#include "worker-runtime/arithmetic/slices.h"
 #include "worker-runtime/core/process.h"
 #include <ddp/collective.h>
 #include <stdlib.h>
@@ -23,46 +24,52 @@
 
 /* --- slices ----------------------------------------------------------------------------------- */
 
-struct slice { /* of a bucket, as a node packs it: scales, then bytes */
+struct packed { /* a slice of a bucket, as a node packs it: scales, then bytes */
     size_t first, count;
     size_t n_scales, bytes;
 };
 
-static struct slice slice_of(size_t count, size_t i, size_t n)
+_Static_assert(REDUCE_INT8_BLOCK == 64, "borders of slices of bytes are borders of blocks");
+
+static struct packed packed_slice(size_t count, size_t i, size_t n)
 {
-    const size_t blocks = (count + REDUCE_INT8_BLOCK - 1) / REDUCE_INT8_BLOCK;
-    const size_t begins = blocks * i / n, ends = blocks * (i + 1) / n;
-    const size_t first = begins * REDUCE_INT8_BLOCK, end = ends * REDUCE_INT8_BLOCK;
-    struct slice s = {.first = first < count ? first : count, .n_scales = ends - begins};
-    s.count = (end < count ? end : count) - s.first;
-    s.bytes = s.n_scales * sizeof(float) + (s.count + 3) / 4 * 4; /* scales stay aligned */
-    return s;
+    const struct slice s = slice_of(count, 1, (unsigned)i, (unsigned)n);
+    const size_t n_scales = (s.count + REDUCE_INT8_BLOCK - 1) / REDUCE_INT8_BLOCK;
+    return (struct packed){
+        .first = s.first,
+        .count = s.count,
+        .n_scales = n_scales,
+        .bytes = n_scales * sizeof(float) + (s.count + 3) / 4 * 4 /* scales stay aligned */
+    };
 }
 
 static size_t packed_bytes(size_t count, size_t n)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += slice_of(count, i, n).bytes;
+        bytes += packed_slice(count, i, n).bytes;
     return bytes;
 }
 
-static void pack(uint8_t *to, const struct slice *s, float *values)
+static void pack(uint8_t *to, const struct packed *s, float *values)
 {
     process_kernels()->to_int8((int8_t *)(to + s->n_scales * sizeof(float)), (float *)(void *)to,
                                values, s->count);
 }
 
-static void unpack(float *to, const uint8_t *from, const struct slice *s, bool adds)
+static void unpack(float *to, const uint8_t *from, const struct packed *s, bool adds)
 {
     process_kernels()->from_int8(to, (const int8_t *)(from + s->n_scales * sizeof(float)),
                                  (const float *)(const void *)from, s->count, adds);
 }
 
+/* to += values */
 static void add(float *to, const float *values, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        to[i] += values[i];
+    const void *in[] = {to, values};
+    void *out = to;
+    if (count > 0)
+        process_kernels()->fn[DDP_FLOAT32][DDP_SUM](in, 2, &out, 1, count);
 }
 
 /* --- memory and groups ------------------------------------------------------------------------ */
@@ -98,7 +105,7 @@ bool model_int8_place(struct ddp_model *m, struct model_bucket *b)
     if (m->leaders == NULL || b->count == 0 || !b->is_int8)
         return true;
     const size_t n = (size_t)m->leaders->world_size;
-    const struct slice own = slice_of(b->count, (size_t)m->leaders->rank, n);
+    const struct packed own = packed_slice(b->count, (size_t)m->leaders->rank, n);
     b->rest = calloc(b->count + own.count + 1, sizeof(*b->rest));
     b->packed = calloc(1, packed_bytes(b->count, n) * 2 + own.bytes * (n + 1) + 1);
     if (b->rest != NULL && b->packed != NULL && m->int8_bytes != NULL)
@@ -113,8 +120,8 @@ void model_int8_forget(struct ddp_model *m)
         const struct model_bucket *b = &m->set.at[k];
         if (b->rest == NULL)
             continue;
-        const struct slice own =
-            slice_of(b->count, (size_t)m->leaders->rank, (size_t)m->leaders->world_size);
+        const struct packed own =
+            packed_slice(b->count, (size_t)m->leaders->rank, (size_t)m->leaders->world_size);
         memset(b->rest, 0, (b->count + own.count) * sizeof(*b->rest));
     }
 }
@@ -130,7 +137,7 @@ size_t model_int8_bytes(const struct ddp_model *m, const struct model_bucket *b)
 static int exchange(struct ddp_model *m, struct model_bucket *b, float *values)
 {
     const size_t n = (size_t)m->leaders->world_size, me = (size_t)m->leaders->rank;
-    const struct slice own = slice_of(b->count, me, n);
+    const struct packed own = packed_slice(b->count, me, n);
     const size_t bytes = packed_bytes(b->count, n);
     size_t *sends = m->int8_bytes, *gets = sends + n;
     uint8_t *sent = b->packed, *all = sent + bytes, *got = all + bytes,
@@ -139,7 +146,7 @@ static int exchange(struct ddp_model *m, struct model_bucket *b, float *values)
     add(rest, values, b->count);
     uint8_t *at = sent;
     for (size_t i = 0; i < n; i++) {
-        const struct slice s = slice_of(b->count, i, n);
+        const struct packed s = packed_slice(b->count, i, n);
         pack(at, &s, rest + s.first);
         at += sends[i] = s.bytes;
         gets[i] = own.bytes;
@@ -154,7 +161,7 @@ static int exchange(struct ddp_model *m, struct model_bucket *b, float *values)
     rc = ddp_all_gather_v(m->leaders, result, all, sends, DDP_UINT8, NULL);
     at = all;
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        const struct slice s = slice_of(b->count, i, n);
+        const struct packed s = packed_slice(b->count, i, n);
         unpack(values + s.first, at, &s, false);
         at += s.bytes;
     }
