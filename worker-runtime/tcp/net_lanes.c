@@ -107,9 +107,7 @@ ssize_t net_lanes_send(struct net_links *l, unsigned peer, unsigned lane, const 
     const int code =
         net_secure_seal(x->secure, l->opts.rank < peer ? NET_SECURE_OWN : NET_SECURE_PEERS, v, n_v);
     const struct iovec rest = records_rest(&x->secure->out);
-    const ssize_t n = code == 0 ? send_raw(x, &rest, 1) : code;
-    const size_t gone = n > 0 ? records_went(&x->secure->out, (size_t)n) : 0;
-    return n <= 0 ? n : gone > 0 ? (ssize_t)gone : -EAGAIN;
+    return code == 0 ? net_secure_sent(x->secure, send_raw(x, &rest, 1)) : code;
 }
 
 static ssize_t receive_raw(const struct lane *x, const struct iovec *v, unsigned n_v)
@@ -129,10 +127,9 @@ ssize_t net_lanes_receive(struct net_links *l, unsigned peer, unsigned lane, con
     if (x->secure == NULL)
         return receive_raw(x, v, n_v);
     for (;;) {
-        const ssize_t n = net_secure_open(x->secure, v, n_v);
-        const int code = n == -EAGAIN ? records_space(&x->secure->in, &space) : 0;
-        if (n != -EAGAIN || code != 0)
-            return code != 0 ? code : n;
+        const ssize_t n = net_secure_open(x->secure, v, n_v, &space);
+        if (n != -EAGAIN)
+            return n;
         const ssize_t came = receive_raw(x, &space, 1);
         if (came < 0)
             return came;

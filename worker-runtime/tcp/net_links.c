@@ -616,14 +616,11 @@ static ssize_t send_raw(struct net_links *l, unsigned peer, const struct iovec *
     return n >= 0 ? n : errno == EINTR ? -EAGAIN : what_broke(&l->link[peer], -errno);
 }
 
-/* returns how many of the bytes of net_secure_seal() have now gone; -EAGAIN; -errno */
 static ssize_t send_sealed(struct net_links *l, unsigned peer)
 {
-    struct records_out *out = &l->link[peer].secure->out;
-    const struct iovec rest = records_rest(out);
-    const ssize_t n = send_raw(l, peer, &rest, 1);
-    const size_t gone = n > 0 ? records_went(out, (size_t)n) : 0;
-    return n <= 0 ? n : gone > 0 ? (ssize_t)gone : -EAGAIN;
+    struct net_secure *s = l->link[peer].secure;
+    const struct iovec rest = records_rest(&s->out);
+    return net_secure_sent(s, send_raw(l, peer, &rest, 1));
 }
 
 /* A watch does not send what it could not send before, but what is new: it may send something
@@ -721,10 +718,9 @@ static ssize_t receive_secure(struct net_links *l, unsigned peer, const struct i
     if (heard != 0 && heard != -EAGAIN)
         return what_broke(k, heard);
     while (k->secure != NULL) {
-        const ssize_t n = net_secure_open(k->secure, v, n_v);
-        const int code = n == -EAGAIN ? records_space(&k->secure->in, &space) : 0;
-        if (n != -EAGAIN || code != 0)
-            return n == -EBADMSG ? fail_forged(k) : code != 0 ? code : n;
+        const ssize_t n = net_secure_open(k->secure, v, n_v, &space);
+        if (n != -EAGAIN)
+            return n == -EBADMSG ? fail_forged(k) : n;
         const ssize_t came = receive_raw(l, peer, &space, 1);
         if (came < 0)
             return came;

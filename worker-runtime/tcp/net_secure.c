@@ -219,13 +219,23 @@ int net_secure_seal(struct net_secure *s, enum net_secure_by by, const struct io
     return c != NULL ? records_seal(&s->out, c, s->sends_by == NET_SECURE_OWN, v, n_v) : -ENOTCONN;
 }
 
+ssize_t net_secure_sent(struct net_secure *s, ssize_t n)
+{
+    if (n <= 0)
+        return n;
+    const size_t gone = records_went(&s->out, (size_t)n);
+    return gone > 0 ? (ssize_t)gone : -EAGAIN;
+}
+
 /* What the maker of a connection sends is, here, on the peer's connection. */
-ssize_t net_secure_open(struct net_secure *s, const struct iovec *v, unsigned n_v)
+ssize_t net_secure_open(struct net_secure *s, const struct iovec *v, unsigned n_v,
+                        struct iovec *ret_space)
 {
     if (s->has_failed)
         return -EBADMSG;
     const ssize_t n =
         records_open(&s->in, s->cipher[NET_SECURE_PEERS].in, s->cipher[NET_SECURE_OWN].in, v, n_v);
     s->has_failed = n == -EBADMSG;
-    return n;
+    const int code = n == -EAGAIN ? records_space(&s->in, ret_space) : 0;
+    return code != 0 ? code : n;
 }

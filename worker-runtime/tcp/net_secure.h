@@ -88,7 +88,15 @@ static inline short net_secure_event(const struct net_secure *s)
 int net_secure_seal(struct net_secure *s, enum net_secure_by by, const struct iovec *v,
                     unsigned n_v);
 
-/* Take from what has come. returns bytes; -EAGAIN: read more, by records_space(); -EBADMSG */
-ssize_t net_secure_open(struct net_secure *s, const struct iovec *v, unsigned n_v);
+/* s->out was sent: n bytes of it, or -errno.
+ * returns   how many of the bytes of net_secure_seal() have now gone; -EAGAIN none yet; -errno */
+ssize_t net_secure_sent(struct net_secure *s, ssize_t n);
+
+/* Take from what has come.
+ *
+ * ret_space   if it returns -EAGAIN: where the next bytes go; then records_came()
+ * returns     bytes; -EAGAIN, -EBADMSG, -ENOMEM */
+ssize_t net_secure_open(struct net_secure *s, const struct iovec *v, unsigned n_v,
+                        struct iovec *ret_space);
 
 #endif
