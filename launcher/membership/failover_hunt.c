@@ -45,7 +45,7 @@ static void on_question(void *arg, const struct ballot *b, struct ballot *answer
     if (must_yield(l, b)) {
         l->known[0] = b->at;
         l->n_known = 1;
-        l->term = (struct quorum_term){0};
+        l->seen = (struct ballot){0};
         l->calls.yield(l);
     }
     if (l->council.id != 0)
@@ -76,33 +76,26 @@ static void learn_voters(struct failover_link *l, const struct ballot_entry *e)
         l->known[i] = e->voters[i].at;
 }
 
-/* Whether the record is as new as the one that this process knows: the voters of one term
- * change. */
-static bool is_current(const struct failover_link *l, const struct quorum_record *r)
-{
-    const int order = quorum_term_compare(&r->term, &l->term);
-    return order > 0 || (order == 0 && l->seen.has_entry && r->index >= l->seen.entry.record.index);
-}
-
 static void on_answer(void *arg, const struct elector_address *from, const struct ballot *b)
 {
     struct failover_link *l = arg;
     const struct elector_address came_from = *from;
     const bool is_asked = b->asked == BALLOT_READ || b->asked == BALLOT_OFFER;
     const struct elector_address *at = find_owner(&b->entry);
+    const struct quorum_record *known = &l->seen.entry.record, *record = &b->entry.record;
     failover_note_reached(l, &came_from, b);
     if (l->council.id != 0)
         l->calls.take_ballot(l, b, NULL);
     if (!is_asked || !b->has_entry || !b->is_bound || l->roster != NULL || at == NULL ||
-        (l->council.job != 0 && b->job != l->council.job) || !is_current(l, &b->entry.record))
+        (l->council.job != 0 && b->job != l->council.job) ||
+        quorum_record_compare(record, known) < 0)
         return;
-    const bool is_news = quorum_term_compare(&b->entry.record.term, &l->term) > 0;
+    const bool is_news = quorum_term_compare(&record->term, &known->term) > 0;
     l->seen = *b;
-    l->term = b->entry.record.term;
-    learn_voters(l, &b->entry);
+    learn_voters(l, &b->entry); /* they change within a term */
     if (!is_news)
         return;
-    if (!l->is_moved && b->from == l->term.owner && failover_is_endpoint(l, &came_from))
+    if (!l->is_moved && b->from == record->term.owner && failover_is_endpoint(l, &came_from))
         l->endpoint_id = b->from; /* where the link goes */
     else
         l->calls.follow(l, at);

@@ -97,8 +97,7 @@ struct failover_link {
     bool hunts;
     struct port_probe *leader_probe;
     struct elector_address probed_leader;
-    uint64_t endpoint_id;    /* the process at the endpoint that has coordinated; 0: unknown */
-    struct quorum_term term; /* the highest of a coordinator that was followed */
+    uint64_t endpoint_id; /* the process at the endpoint that has coordinated; 0: unknown */
     uint32_t n_known;
     struct elector_address known[QUORUM_MAX_ASKED]; /* voters, as the last answer had them */
     struct ballot seen; /* the last answer of a coordinator, or of one of its voters, with a record;
