@@ -102,9 +102,8 @@ static int set_gpu(struct health_checks *c, const struct item *it, struct co_err
 
 static int set_all(struct health_checks *c, const struct item *it, struct co_error *err)
 {
-    int rc = set_default(c, it, err);
     c->network = true;
-    return rc < 0 ? rc : set_memory(c, it, err) < 0 ? -EINVAL : set_clock(c, it, err);
+    return set_default(c, it, err) ?: set_memory(c, it, err) ?: set_clock(c, it, err);
 }
 
 static int set_none(struct health_checks *c, const struct item *it, struct co_error *err)

@@ -93,7 +93,7 @@ struct health_clock {
 
 /* --- The rules --- */
 
-/* log_dir   for messages; NULL: there are no log files
+/* log_dir   for messages; NULL: no log files are written
  * first     the facts of this ddprun's first check; NULL: these are they
  * text      of HEALTH_TEXT_BYTES: the reason, the first rule that is broken
  * returns   whether the node is healthy */

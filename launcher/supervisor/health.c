@@ -156,8 +156,3 @@ uint64_t health_deadline_ms(const struct health *h)
 {
     return h->deadline_ms;
 }
-
-bool health_is_bad(const struct health *h)
-{
-    return h->state == HEALTH_UNHEALTHY || h->state == HEALTH_RETRYING;
-}

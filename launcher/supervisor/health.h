@@ -70,9 +70,6 @@ void health_step(struct health *h, enum health_event_type type, uint64_t now_ms,
 
 uint64_t health_deadline_ms(const struct health *h); /* feed DUE then; CO_NEVER_MS: never */
 
-/* Does the coordinator know this node as unhealthy? */
-bool health_is_bad(const struct health *h);
-
 /* The table, for its drawing and its tests. */
 extern const struct co_machine health_machine;
 
