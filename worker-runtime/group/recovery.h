@@ -44,11 +44,11 @@ struct recovery_model {
     void (*release)(void *left);
 };
 
-struct
-    recovery_copies { /* of registered memory, for models whose steps change it between exchanges */
-    uint8_t *memory;  /* owned; piece after piece; NULL: no model asked for copies */
-    uint64_t digest;  /* of the names and sizes of the pieces */
-    bool are_made;    /* they are as after the last completed step */
+/* Copies of registered memory, for models whose steps change it between exchanges. */
+struct recovery_copies {
+    uint8_t *memory; /* owned; piece after piece; NULL: no model asked for copies */
+    uint64_t digest; /* of the names and sizes of the pieces */
+    bool are_made;   /* they are as after the last completed step */
 };
 
 struct recovery {

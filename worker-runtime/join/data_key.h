@@ -21,7 +21,7 @@ struct data_keys {
 /* Find them, according to DDP_ENCRYPT, DDP_ENCRYPT_FD and DDP_ENCRYPT_KEY_FILE.
  *
  * ret_has   whether connections are to be encrypted; then `ret` is filled
- * returns   0; -ENOEXEC a variable has another value, or there is no secret; -EACCES the file
+ * returns   0; -ENOEXEC a variable has another value, or no secret was given; -EACCES the file
  *           belongs to another user, or others can read it; -EINVAL what is in it; -ENOSYS, -errno
  */
 int data_key_find(env_get_fn *get, void *arg, uint32_t generation, struct data_keys *ret,
