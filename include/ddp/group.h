@@ -5,7 +5,8 @@
  * Slurm's srun (SLURM_PROCID, ...), or a shell script that sets RANK and WORLD_SIZE itself. With
  * none of these it is a world of 1. env.h lists the variables. If LOCAL_WORLD_SIZE (or its
  * counterpart) is less than WORLD_SIZE, the job has several nodes, which rendezvous through the
- * store at MASTER_ADDR and MASTER_PORT, for example that of ddprun or torchrun.
+ * store at MASTER_ADDR and MASTER_PORT, for example that of ddprun or torchrun. Rank 0 serves one
+ * there if TORCHELASTIC_USE_AGENT_STORE is False.
  *
  * Threads: a group is used by one thread at a time; different groups by different threads at the
  * same time. The thread that calls ddp_init() or ddp_group_join() must live as long as the group:

@@ -148,21 +148,23 @@ static void option_set(int fd, int level, int name, int value)
     setsockopt(fd, level, name, &value, sizeof value); /* a failure does no harm */
 }
 
-int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret_fd,
+int net_address_listen(const struct net_address *a, uint16_t *port, int *ret_fd,
                        struct co_error *err)
 {
     struct sockaddr_storage s;
     char text[NET_ADDRESS_TEXT_BYTES];
-    socklen_t length = sockaddr_fill(&s, a, 0, net_address_is_loopback(a));
+    socklen_t length = sockaddr_fill(&s, a, *port, net_address_is_loopback(a));
     co_autoclose_fd int fd =
         socket(a->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (fd >= 0 && *port != 0) /* connections of the process before may still be closing */
+        option_set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (fd < 0 || bind(fd, (struct sockaddr *)&s, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
         getsockname(fd, (struct sockaddr *)&s, &length) != 0)
-        return co_fail(err, -errno, "cannot listen at %s: %s", net_address_format(a, 0, text),
+        return co_fail(err, -errno, "cannot listen at %s: %s", net_address_format(a, *port, text),
                        strerror(errno));
     option_set(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, SILENT_S);
-    *ret_port = ntohs(s.ss_family == AF_INET ? ((struct sockaddr_in *)&s)->sin_port
-                                             : ((struct sockaddr_in6 *)&s)->sin6_port);
+    *port = ntohs(s.ss_family == AF_INET ? ((struct sockaddr_in *)&s)->sin_port
+                                         : ((struct sockaddr_in6 *)&s)->sin6_port);
     *ret_fd = co_take_fd(&fd);
     return 0;
 }

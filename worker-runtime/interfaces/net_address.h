@@ -43,12 +43,13 @@ const char *net_address_format_host(const struct net_address *a, char text[NET_A
 
 bool net_address_is_same(const struct net_address *a, const struct net_address *b); /* but scope */
 
-/* Listen on a free port of `a`; `a` of the loopback interface stands for all addresses: it is what
- * the machine that has the store sees of itself. Whatever connects must send first: the system
- * keeps silent connections from accept() for a while.
+/* Listen on `a`; `a` of the loopback interface stands for all addresses: it is what the machine that
+ * has the store sees of itself. Whatever connects must send first: the system keeps silent
+ * connections from accept() for a while.
  *
+ * port      0: a free one, which is written there
  * returns   0, -errno */
-int net_address_listen(const struct net_address *a, uint16_t *ret_port, int *ret_fd,
+int net_address_listen(const struct net_address *a, uint16_t *port, int *ret_fd,
                        struct co_error *err);
 
 /* Begin to connect, without waiting. own: this rank's address, of the same family

@@ -15,6 +15,7 @@
 #include "common/scope.h"
 #include "data_key.h"
 #include "env.h"
+#include "env_store.h"
 #include "pmi_store.h"
 #include "rendezvous/client/client.h"
 #include "segments/control.h"
@@ -191,6 +192,12 @@ static int reach_store(struct joining *j, struct co_error *err)
                        DDP_ENV_MASTER_PORT);
     if (code < 0)
         return code;
+    code = env_store_serve(j->who, port, &why);
+    if (code != 0)
+        return co_fail(err, code,
+                       "%s; rank 0 serves the job's store, because " DDP_ENV_USE_AGENT_STORE
+                       " is False",
+                       why.text);
     code = connect_store(j, host, port, &why);
     if (code != 0)
         return co_fail(err, code,

@@ -137,7 +137,7 @@ static int serve_store(struct endpoint *m, const struct env_who *who, struct co_
     if (rc == 0 && getrandom(m->word, sizeof m->word, 0) != (ssize_t)sizeof m->word)
         rc = co_fail(err, -EIO, "cannot get random bytes for the job's key");
     if (rc == 0)
-        rc = store_host_open(&listen, m->word, (unsigned)who->world_size * 2, &m->host, &m->port,
+        rc = store_host_open(&listen, &m->port, m->word, (unsigned)who->world_size * 2, &m->host,
                              err);
     return rc;
 }

@@ -37,13 +37,14 @@ enum {
 struct guest {
     struct session session; /* first */
     int fd;
-    bool is_known; /* it has sent the word */
+    bool is_known; /* it has sent the word, or needs none */
     struct co_buf in;
     bool is_choked; /* what it asked waits until it has read some answers */
 };
 
 struct store_host {
     struct session_host sessions;
+    bool needs_word;
     uint8_t word[STORE_HOST_WORD_BYTES];
     struct co_listener listener;
     int stop_fd;
@@ -90,6 +91,7 @@ static void accept_guest(struct store_host *h)
         return;
     }
     g->fd = fd;
+    g->is_known = !h->needs_word;
     net_address_tune(fd, GUEST_MS);
     session_init(&g->session, &h->sessions);
     h->guests[h->n_guests++] = g;
@@ -235,14 +237,15 @@ static void destroy_host(struct store_host *h)
     free(h);
 }
 
-int store_host_open(const struct net_address *address, const uint8_t word[STORE_HOST_WORD_BYTES],
-                    unsigned n_clients, struct store_host **ret, uint16_t *ret_port,
-                    struct co_error *err)
+int store_host_open(const struct net_address *address, uint16_t *port, const uint8_t *word,
+                    unsigned n_clients, struct store_host **ret, struct co_error *err)
 {
     struct store_host *h = calloc(1, sizeof *h);
     if (h == NULL)
         return co_fail(err, -ENOMEM, "out of memory");
-    memcpy(h->word, word, sizeof h->word);
+    h->needs_word = word != NULL;
+    if (h->needs_word)
+        memcpy(h->word, word, sizeof h->word);
     h->listener.fd = h->stop_fd = -1;
     h->max_guests = (size_t)n_clients + UNPROVEN_PEERS;
     h->guests = calloc(h->max_guests, sizeof *h->guests);
@@ -250,7 +253,7 @@ int store_host_open(const struct net_address *address, const uint8_t word[STORE_
     int rc = h->guests == NULL || h->polls == NULL ? co_fail(err, -ENOMEM, "out of memory")
                                                    : make_store(h, err);
     if (rc == 0)
-        rc = net_address_listen(address, ret_port, &h->listener.fd, err);
+        rc = net_address_listen(address, port, &h->listener.fd, err);
     if (rc == 0 && (h->stop_fd = eventfd(0, EFD_CLOEXEC)) < 0)
         rc = co_fail(err, -errno, "cannot create an eventfd: %s", strerror(errno));
     if (rc == 0 && (rc = process_start_thread(&h->thread, serve_guests, h)) != 0)

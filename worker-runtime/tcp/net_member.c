@@ -40,6 +40,7 @@ int net_member_listen(const struct net_member *m, uint16_t *ret_port, int *ret_f
         .family = m->address.family,
         .bytes = {
             [0] = m->address.family == AF_INET ? 127 : 0, [15] = m->address.family == AF_INET6}};
+    *ret_port = 0;
     return net_address_listen(m->ends.n > 0 ? &all : &m->address, ret_port, ret_fd, err);
 }
 

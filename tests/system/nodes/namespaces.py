@@ -72,8 +72,11 @@ class Nodes(unittest.TestCase):
         return process
 
     def expect_all_ranks_to_name_the_dead_rank(self, bind, addresses, **env):
-        """addresses: MASTER_ADDR on each node."""
+        """bind: where a store listens; addresses: MASTER_ADDR on each node."""
         port = self.start(0, [STORE, "0", bind]).stdout.readline().strip()
+        self.expect_ranks_to_name_the_dead_rank(port, addresses, **env)
+
+    def expect_ranks_to_name_the_dead_rank(self, port, addresses, **env):
         n = self.n_nodes * self.n_local
         ranks = [self.start(rank // self.n_local, [ADDER, "3", "9"], RANK=rank, WORLD_SIZE=n, LOCAL_RANK=rank % self.n_local,
                             LOCAL_WORLD_SIZE=self.n_local, GROUP_RANK=rank // self.n_local, GROUP_WORLD_SIZE=self.n_nodes,
@@ -96,6 +99,11 @@ class TwoNodes(Nodes):
 
     def test_the_stores_own_node_may_resolve_to_loopback(self):
         self.expect_all_ranks_to_name_the_dead_rank("0.0.0.0", ["127.0.0.1", "10.119.1.1"])
+
+    def test_rank_0_serves_the_store_if_the_launcher_does_not(self):
+        for address in "10.119.1.1", "fd00:119:1::1":
+            with self.subTest(address):
+                self.expect_ranks_to_name_the_dead_rank(29400, [address] * 2, TORCHELASTIC_USE_AGENT_STORE="False")
 
     def test_an_interface_can_be_named(self):
         self.join(1, ["10.119.2"])

@@ -92,7 +92,7 @@ static const struct {
 START_TEST(a_byte_reaches_the_other_socket)
 {
     const struct net_address a = address(loopbacks[_i].family, loopbacks[_i].address);
-    uint16_t port;
+    uint16_t port = 0;
     int listener, out;
     char byte = 'x';
     if (net_address_listen(&a, &port, &listener, NULL) != 0)
@@ -117,7 +117,7 @@ START_TEST(a_connection_leaves_by_the_interface_that_it_is_given)
                              there = address(AF_INET, "127.0.0.1");
     struct sockaddr_storage socket = {0};
     socklen_t size = sizeof socket;
-    uint16_t port;
+    uint16_t port = 0;
     int listener, out;
     ck_assert_int_eq(net_address_listen(&there, &port, &listener, NULL), 0);
     ck_assert_int_eq(net_address_connect_over("lo", &here, &there, port, &out), 0);

@@ -29,7 +29,8 @@ static struct co_error err;
 static void set_up(void)
 {
     const struct net_address any = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
-    ck_assert_int_eq(store_host_open(&any, word, 4, &host, &port, &err), 0);
+    port = 0;
+    ck_assert_int_eq(store_host_open(&any, &port, word, 4, &host, &err), 0);
 }
 
 static void tear_down(void)
@@ -220,6 +221,24 @@ START_TEST(many_silent_connections_do_not_block_ranks)
 }
 END_TEST
 
+START_TEST(a_store_without_a_secret_serves_at_the_port_that_is_asked_for)
+{
+    const struct net_address all = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
+    struct store_host *other;
+    struct store_client *c;
+    for (int i = 0; i < 2; i++) { /* as the process of a restarted rank */
+        store_host_close(host);
+        ck_assert_msg(store_host_open(&all, &port, NULL, 4, &host, &err) == 0, "%s", err.text);
+        ck_assert_int_eq(
+            client_connect("127.0.0.1", port, co_deadline_ms(DEADLINE_MS), &c, &err), 0);
+        set(c, "key", "value");
+        expect(c, "key", "value");
+        ck_assert_int_eq(store_host_open(&all, &port, NULL, 4, &other, &err), -EADDRINUSE);
+        client_close(c);
+    }
+}
+END_TEST
+
 START_TEST(an_invalid_request_closes_the_connection)
 {
     const int fd = unproven_peer();
@@ -270,6 +289,7 @@ TEST_SUITE(store_host)
     tcase_add_test(t, the_secret_may_arrive_in_pieces);
     tcase_add_test(t, many_silent_connections_do_not_block_ranks);
     tcase_add_test(t, a_connection_without_a_free_descriptor_is_accepted_later);
+    tcase_add_test(t, a_store_without_a_secret_serves_at_the_port_that_is_asked_for);
     tcase_add_test(t, an_invalid_request_closes_the_connection);
     suite_add_tcase(suite, t);
     return suite;

@@ -38,6 +38,7 @@ static int listen_at(struct net_member *m, uint16_t *ret_port)
     const uint32_t loopback = htonl(INADDR_LOOPBACK);
     struct co_error err;
     int fd;
+    *ret_port = 0;
     m->address.family = AF_INET;
     memcpy(m->address.bytes, &loopback, sizeof loopback);
     ck_assert_int_eq(net_address_listen(&m->address, ret_port, &fd, &err), 0);
