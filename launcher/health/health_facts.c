@@ -46,6 +46,18 @@ static bool read_number(const struct co_cgroup *g, const char *file, uint64_t *r
     return co_cgroup_read(g, file, text, sizeof text) >= 0 && sscanf(text, "%" SCNu64, ret) == 1;
 }
 
+/* What the kernel takes back before it kills a process: files in memory that were not used lately
+ * count as the group's. */
+static uint64_t read_inactive_files(const struct co_cgroup *g)
+{
+    char text[FILE_BYTES];
+    uint64_t bytes;
+    const char *line = co_cgroup_read(g, "memory.stat", text, sizeof text) >= 0
+                           ? strstr(text, "\ninactive_file ")
+                           : NULL;
+    return line != NULL && sscanf(line, " inactive_file %" SCNu64, &bytes) == 1 ? bytes : 0;
+}
+
 /* What the limits of control groups leave. */
 static uint64_t read_left(const char *root)
 {
@@ -56,6 +68,8 @@ static uint64_t read_left(const char *root)
     do {
         uint64_t most, used;
         if (read_number(&g, "memory.max", &most) && read_number(&g, "memory.current", &used)) {
+            const uint64_t files = read_inactive_files(&g);
+            used -= files < used ? files : used;
             const uint64_t left = most > used ? most - used : 0;
             least = left < least ? left : least;
         }

@@ -57,6 +57,16 @@ START_TEST(memory_is_what_the_machine_and_its_control_groups_leave)
     file_tree_put(root, "/sys/fs/cgroup/job/memory.max", "4000\n");
     look("memory", NULL);
     ck_assert_uint_eq(f.memory_free, 0);
+    file_tree_put(root, "/sys/fs/cgroup/job/memory.stat",
+                  "anon 900\nfile 4100\ninactive_file 3500\nactive_file 600\n");
+    look("memory", NULL);
+    ck_assert_uint_eq(f.memory_free, 2500);
+    file_tree_put(root, "/sys/fs/cgroup/job/memory.stat", "anon 900\ninactive_file 9000\n");
+    look("memory", NULL);
+    ck_assert_uint_eq(f.memory_free, 4000);
+    file_tree_put(root, "/sys/fs/cgroup/job/memory.stat", "anon 900\ninactive_file x\n");
+    look("memory", NULL);
+    ck_assert_uint_eq(f.memory_free, 0);
 }
 END_TEST
 
