@@ -100,11 +100,27 @@ static int make_pair(int pair[2])
     return 0;
 }
 
-int health_probe_start(const struct health_probe_opts *opts, struct health_probe *ret,
+/* Reap those that have ended since they were killed. returns a free entry; NULL: there is none */
+static pid_t *reap(struct health_probe *p)
+{
+    pid_t *unused = NULL;
+    for (int i = 0; i < HEALTH_PROBE_HELD_MAX; i++) {
+        if (p->held[i] != 0 && waitpid(p->held[i], NULL, WNOHANG) != 0)
+            p->held[i] = 0;
+        if (p->held[i] == 0)
+            unused = &p->held[i];
+    }
+    return unused;
+}
+
+int health_probe_start(const struct health_probe_opts *opts, struct health_probe *p,
                        struct co_error *err)
 {
     const pid_t ddprun = getpid();
     int pair[2];
+    if (reap(p) == NULL)
+        return co_fail(err, -EBUSY, "a file system or a driver holds the processes of %d checks",
+                       HEALTH_PROBE_HELD_MAX);
     int rc = make_pair(pair);
     if (rc < 0)
         return co_fail(err, rc, "cannot make a socket: %s", strerror(-rc));
@@ -119,7 +135,8 @@ int health_probe_start(const struct health_probe_opts *opts, struct health_probe
         close(pair[0]);
         return co_fail(err, rc, "cannot fork: %s", strerror(-rc));
     }
-    *ret = (struct health_probe){.pid = pid, .sock = pair[0]};
+    p->pid = pid;
+    p->sock = pair[0];
     return 0;
 }
 
@@ -146,7 +163,9 @@ void health_probe_stop(struct health_probe *p)
         close(p->sock);
     if (p->pid > 0) {
         kill(p->pid, SIGKILL);
-        waitpid(p->pid, NULL, WNOHANG);
+        *reap(p) = p->pid; /* health_probe_start() has found an entry for it */
     }
-    *p = (struct health_probe){.sock = -1};
+    reap(p);
+    p->pid = 0;
+    p->sock = -1;
 }

@@ -13,9 +13,12 @@
 
 struct co_error;
 
-struct health_probe { /* {.pid = 0, .sock = -1}: none */
+enum { HEALTH_PROBE_HELD_MAX = 4 };
+
+struct health_probe { /* {.sock = -1}: none */
     pid_t pid;
     int sock; /* readable when there is an answer, or the process has ended */
+    pid_t held[HEALTH_PROBE_HELD_MAX]; /* killed before, and not reaped yet; 0: free */
 };
 
 struct health_probe_opts { /* all borrowed, for the fork */
@@ -25,8 +28,11 @@ struct health_probe_opts { /* all borrowed, for the fork */
     const char *visible;        /* as in nvml.h */
 };
 
-/* The caller is single-threaded. returns 0, -errno */
-int health_probe_start(const struct health_probe_opts *opts, struct health_probe *ret,
+/* The caller is single-threaded.
+ *
+ * p         none
+ * returns   0; -EBUSY HEALTH_PROBE_HELD_MAX of them were killed and have not ended; -errno */
+int health_probe_start(const struct health_probe_opts *opts, struct health_probe *p,
                        struct co_error *err);
 
 /* Ask for the facts.
@@ -41,8 +47,8 @@ int health_probe_ask(const struct health_probe *p, const struct health_facts *fi
 /* returns   1 the facts; 0 the process has ended; -EAGAIN nothing there */
 int health_probe_receive(const struct health_probe *p, struct health_facts *ret);
 
-/* Kill it; what the kernel holds is reaped by the process that gets our orphans. Afterwards it is
- * none. */
+/* Kill it. Afterwards it is none. One that the kernel holds is reaped by a later call, or by the
+ * process that gets our orphans. */
 void health_probe_stop(struct health_probe *p);
 
 #endif

@@ -197,6 +197,32 @@ START_TEST(a_driver_that_hangs_holds_only_that_process)
 }
 END_TEST
 
+START_TEST(killed_processes_are_reaped_and_their_number_is_bounded)
+{
+    struct co_error err;
+    const struct health_probe_opts opts = {.checks = &c, .root = "", .nvml = "/nowhere.so"};
+    start(opts.nvml);
+    const pid_t killed = p.pid;
+    health_probe_stop(&p);
+    while (kill(killed, 0) == 0) /* until a call has reaped it */
+        health_probe_stop(&p);
+    for (int i = 0; i < HEALTH_PROBE_HELD_MAX; i++) { /* as if the kernel held them */
+        p.held[i] = fork();
+        if (p.held[i] == 0)
+            for (;;)
+                pause();
+    }
+    ck_assert_int_eq(health_probe_start(&opts, &p, &err), -EBUSY);
+    ck_assert_str_eq(err.text, "a file system or a driver holds the processes of 4 checks");
+    for (int i = 0; i < HEALTH_PROBE_HELD_MAX; i++) {
+        ck_assert_int_eq(kill(p.held[i], SIGKILL), 0);
+        ck_assert_int_eq(waitpid(p.held[i], NULL, 0), p.held[i]);
+    }
+    start(opts.nvml);
+    ck_assert_int_eq(p.held[0], 0);
+}
+END_TEST
+
 START_TEST(the_end_of_the_process_is_seen)
 {
     begin("");
@@ -222,6 +248,7 @@ TEST_SUITE(health_probe)
     tcase_add_test(tc, memory_that_a_dead_process_has_not_given_back_is_a_reason);
     tcase_add_test(tc, memory_that_is_given_back_in_time_is_waited_for);
     tcase_add_test(tc, a_driver_that_hangs_holds_only_that_process);
+    tcase_add_test(tc, killed_processes_are_reaped_and_their_number_is_bounded);
     tcase_add_test(tc, the_end_of_the_process_is_seen);
     suite_add_tcase(suite, tc);
     return suite;
