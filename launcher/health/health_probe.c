@@ -100,7 +100,7 @@ static int make_pair(int pair[2])
     return 0;
 }
 
-/* Reap those that have ended since they were killed. returns a free entry; NULL: there is none */
+/* Reap those that have ended since they were killed. returns a free entry; NULL: all are in use */
 static pid_t *reap(struct health_probe *p)
 {
     pid_t *unused = NULL;

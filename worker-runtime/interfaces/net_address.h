@@ -43,8 +43,8 @@ const char *net_address_format_host(const struct net_address *a, char text[NET_A
 
 bool net_address_is_same(const struct net_address *a, const struct net_address *b); /* but scope */
 
-/* Listen on `a`; `a` of the loopback interface stands for all addresses: it is what the machine that
- * has the store sees of itself. Whatever connects must send first: the system keeps silent
+/* Listen on `a`; `a` of the loopback interface stands for all addresses: it is what the machine
+ * that has the store sees of itself. Whatever connects must send first: the system keeps silent
  * connections from accept() for a while.
  *
  * port      0: a free one, which is written there

@@ -100,7 +100,7 @@ class LocalSteps(unittest.TestCase):
         with Job(*words) as first, contextlib.ExitStack() as others:
             lines = iter(first.process.stdout.readline, b"")
             worlds = (int(found[1]) for found in map(re.compile(rb"(\d+) ranks?, float64").match, lines) if found)
-            await_world(self, worlds, 1)  # the coordinator, and with it rank 0, is here
+            await_world(self, worlds, 1)  # the first node coordinates, and has rank 0
             second = others.enter_context(Job(*words))
             await_world(self, worlds, 2)
             at = max(losses_of(losses), default=0)

@@ -229,8 +229,8 @@ START_TEST(a_store_without_a_secret_serves_at_the_port_that_is_asked_for)
     for (int i = 0; i < 2; i++) { /* as the process of a restarted rank */
         store_host_close(host);
         ck_assert_msg(store_host_open(&all, &port, NULL, 4, &host, &err) == 0, "%s", err.text);
-        ck_assert_int_eq(
-            client_connect("127.0.0.1", port, co_deadline_ms(DEADLINE_MS), &c, &err), 0);
+        ck_assert_int_eq(client_connect("127.0.0.1", port, co_deadline_ms(DEADLINE_MS), &c, &err),
+                         0);
         set(c, "key", "value");
         expect(c, "key", "value");
         ck_assert_int_eq(store_host_open(&all, &port, NULL, 4, &other, &err), -EADDRINUSE);
