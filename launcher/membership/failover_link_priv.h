@@ -51,7 +51,8 @@ struct failover_calls {
 /* A coordinator that has answered. */
 struct failover_reached {
     struct elector_address own; /* its address in records; port 0: a free place */
-    struct elector_address at;  /* where it was asked */
+    struct elector_address at;  /* where it was asked, in figures: its name may lead to the machine
+                                   that has replaced its own */
 };
 
 struct failover_link {

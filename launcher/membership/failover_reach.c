@@ -60,13 +60,15 @@ void failover_note_reached(struct failover_link *l, const struct elector_address
     const struct ballot_entry *e = &b->entry;
     struct failover_reached *r = NULL;
     const struct elector_address *own = NULL;
+    struct elector_address at;
     for (uint32_t i = 0; b->has_entry && b->from == e->record.term.owner && i < e->n; i++)
         if (e->voters[i].id == b->from)
             own = &e->voters[i].at;
-    if (own == NULL || failover_find_reached(l, own) != NULL)
+    if (own == NULL || failover_find_reached(l, own) != NULL ||
+        ballot_links_find_peer(l->ballots, from, &at) < 0)
         return;
     r = &l->reached[l->reached_turn++ % FAILOVER_REACHED];
-    *r = (struct failover_reached){.own = *own, .at = *from};
+    *r = (struct failover_reached){.own = *own, .at = at};
 }
 
 const struct elector_address *failover_find_reached(const struct failover_link *l,

@@ -10,6 +10,7 @@
 #include "common/hash.h"
 #include "rendezvous/channel/channel_conn.h"
 #include "rendezvous/channel/seal.h"
+#include "rendezvous/net/address.h"
 #include "rendezvous/net/newcomers.h"
 #include "rendezvous/net/resolve.h"
 #include "rendezvous/quorum/ballot_wire.h"
@@ -32,6 +33,7 @@ struct out {
     struct co_buf waiting; /* a question, until is_open */
     uint64_t used_ms;      /* something was sent */
     uint64_t again_ms;     /* no sooner than this */
+    uint64_t asked_ms;     /* the first question after the last answer; 0: none */
 };
 
 struct in {
@@ -205,16 +207,23 @@ void ballot_links_adopt(struct ballot_links *l, int fd, const uint8_t *bytes, si
 static void try_next(struct out *o);
 
 /* Another question makes another attempt, after a pause. */
-static void lose(struct out *o, int code, const char *text)
+static void lose(struct out *o, int code, const char *text, uint64_t pause_ms)
 {
     const struct ballot_links *l = o->links;
     const struct elector_address at = o->at;
     o->is_open = false;
     o->n_addresses = o->next = 0;
-    o->again_ms = uv_now(l->loop) + BALLOT_LINKS_AGAIN_MS;
+    o->again_ms = uv_now(l->loop) + pause_ms;
     clear(&o->waiting);
     if (l->callbacks.on_lost != NULL && !l->closing)
         l->callbacks.on_lost(l->callbacks.arg, &at, code, text);
+}
+
+static void ask(struct out *o, const struct co_buf *frame)
+{
+    if (o->asked_ms == 0)
+        o->asked_ms = uv_now(o->links->loop);
+    channel_conn_send_frame(o->conn, co_buf_bytes(frame), co_buf_len(frame));
 }
 
 static void on_out_open(void *arg)
@@ -222,7 +231,7 @@ static void on_out_open(void *arg)
     struct out *o = arg;
     o->is_open = true;
     if (co_buf_len(&o->waiting) > 0)
-        channel_conn_send_frame(o->conn, co_buf_bytes(&o->waiting), co_buf_len(&o->waiting));
+        ask(o, &o->waiting);
     clear(&o->waiting);
 }
 
@@ -233,10 +242,12 @@ static void on_out_frame(void *arg, const uint8_t *frame, size_t len)
     char run_id[BALLOT_WIRE_RUN_ID_BYTES];
     struct co_error err;
     if (ballot_wire_decode(frame, len, &l->answer, run_id, &err) < 0 ||
-        strcmp(run_id, l->run_id) != 0 || l->answer.type != BALLOT_VOTE)
+        strcmp(run_id, l->run_id) != 0 || l->answer.type != BALLOT_VOTE) {
         free_out(o);
-    else
-        l->callbacks.on_answer(l->callbacks.arg, &o->at, &l->answer);
+        return;
+    }
+    o->asked_ms = 0;
+    l->callbacks.on_answer(l->callbacks.arg, &o->at, &l->answer);
 }
 
 static void on_out_end(void *arg, int code, const char *text)
@@ -248,7 +259,7 @@ static void on_out_end(void *arg, int code, const char *text)
     if (!was_open && code != -EACCES && code != -EPROTO && o->next < o->n_addresses)
         try_next(o);
     else
-        lose(o, code, text);
+        lose(o, code, text, BALLOT_LINKS_AGAIN_MS);
 }
 
 static void try_next(struct out *o)
@@ -265,7 +276,7 @@ static void try_next(struct out *o)
                                   &o->conn, &err);
     if (rc < 0) {
         o->conn = NULL;
-        lose(o, rc, err.text);
+        lose(o, rc, err.text, BALLOT_LINKS_AGAIN_MS);
     }
 }
 
@@ -275,7 +286,7 @@ static void on_resolved(void *arg, int code, const char *text,
     struct out *o = arg;
     o->resolve = NULL;
     if (code < 0) {
-        lose(o, code, text);
+        lose(o, code, text, BALLOT_LINKS_NAME_MS);
         return;
     }
     memcpy(o->addresses, addresses, n * sizeof *addresses);
@@ -319,6 +330,18 @@ static void keep_waiting(struct out *o)
         o->resolve = NULL;
 }
 
+/* A process whose machine is gone closes nothing, and its name may lead elsewhere by now. */
+static void drop_silent(struct out *o)
+{
+    if (!o->is_open || o->asked_ms == 0 ||
+        uv_now(o->links->loop) < o->asked_ms + BALLOT_LINKS_SILENT_MS)
+        return;
+    channel_conn_end(o->conn);
+    o->conn = NULL;
+    o->is_open = false;
+    o->asked_ms = 0;
+}
+
 void ballot_links_send(struct ballot_links *l, const struct elector_address *to,
                        const struct ballot *question)
 {
@@ -330,8 +353,9 @@ void ballot_links_send(struct ballot_links *l, const struct elector_address *to,
     if (o == NULL)
         o = make_out(l, to);
     o->used_ms = uv_now(l->loop);
+    drop_silent(o);
     if (o->is_open)
-        channel_conn_send_frame(o->conn, co_buf_bytes(&l->frame), co_buf_len(&l->frame));
+        ask(o, &l->frame);
     else
         keep_waiting(o);
 }
@@ -342,6 +366,17 @@ int ballot_links_own_address(const struct ballot_links *l, const struct elector_
     for (const struct out *o = l->out; o < l->out + BALLOT_LINKS_MAX_OUT; o++)
         if (o->links != NULL && o->is_open && elector_same_address(&o->at, to))
             return channel_conn_own_address(o->conn, ret) == 0 ? 0 : -ENOTCONN;
+    return -ENOTCONN;
+}
+
+int ballot_links_find_peer(const struct ballot_links *l, const struct elector_address *to,
+                           struct elector_address *ret)
+{
+    for (const struct out *o = l->out; o < l->out + BALLOT_LINKS_MAX_OUT; o++)
+        if (o->links != NULL && o->is_open && elector_same_address(&o->at, to)) {
+            ret->port = to->port;
+            return address_print_host(&o->addresses[o->next - 1], ret->host, sizeof ret->host);
+        }
     return -ENOTCONN;
 }
 

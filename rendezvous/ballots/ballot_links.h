@@ -27,7 +27,10 @@ enum {
     BALLOT_LINKS_CONNECT_MS = 1000, /* for each address of a host */
     BALLOT_LINKS_OPEN_MS = 3000,    /* until the peer has authenticated, and for a frame */
     BALLOT_LINKS_IDLE_MS = 10000,
-    BALLOT_LINKS_AGAIN_MS = 200, /* after a failure, no connection there is made sooner */
+    BALLOT_LINKS_AGAIN_MS = 200,   /* after a failure, no connection there is made sooner ... */
+    BALLOT_LINKS_NAME_MS = 1000,   /* ... and no name is looked up again */
+    BALLOT_LINKS_SILENT_MS = 2000, /* a question is unanswered for so long: the next one is sent on
+                                      a new connection, to where the name leads then */
 };
 
 /* Called from the loop, never from within a call of this file. Ballots are lent for the call. */
@@ -61,6 +64,12 @@ void ballot_links_send(struct ballot_links *l, const struct elector_address *to,
  * most likely. returns 0, -ENOTCONN */
 int ballot_links_own_address(const struct ballot_links *l, const struct elector_address *to,
                              struct sockaddr_storage *ret);
+
+/* `to` in figures, as an open connection leads there: later a name may lead to another machine.
+ *
+ * returns   0; -ENOTCONN, -EINVAL: ret is undefined */
+int ballot_links_find_peer(const struct ballot_links *l, const struct elector_address *to,
+                           struct elector_address *ret);
 
 /* End all connections; what was sent still goes out. Everything is freed and on_closed called, from
  * the loop. */

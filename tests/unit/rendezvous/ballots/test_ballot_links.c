@@ -11,18 +11,20 @@
 #include <check.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { DEADLINE_MS = 20000, N_UNPROVEN = BALLOT_LINKS_MAX_IN + 8 };
 
-static uv_loop_t loop;
+static uv_loop_t loop, other_loop;
+static uv_loop_t *serving; /* of the end that answers */
 static struct server *server;
 static struct ballot_links *asked, *asker;
 static struct seal_key key, other_key;
 static struct elector_address at;
 static struct co_error err;
-static int n_questions, n_answers, n_lost, lost_code;
+static int n_connections, n_questions, n_answers, n_lost, lost_code;
 static struct ballot question, answer;
 
 /* --- the end that answers --- */
@@ -39,6 +41,7 @@ static void on_question(void *arg, const struct ballot *q, struct ballot *ret)
 static void on_control(void *arg, int fd, const uint8_t *bytes, size_t len)
 {
     (void)arg;
+    n_connections++;
     if (asked != NULL && ballot_links_claims(bytes, len))
         ballot_links_adopt(asked, fd, bytes, len);
     else
@@ -59,8 +62,8 @@ static void serve(const struct seal_key *k)
                                                      .on_answer = no_answer};
     const struct server_opts opts = {.on_control = on_control, .max_clients = 256};
     struct sockaddr_storage bound;
-    ck_assert_int_eq(ballot_links_create(&loop, k, "job", &callbacks, &asked, &err), 0);
-    ck_assert_int_eq(server_create(&loop, &opts, &server, &err), 0);
+    ck_assert_int_eq(ballot_links_create(serving, k, "job", &callbacks, &asked, &err), 0);
+    ck_assert_int_eq(server_create(serving, &opts, &server, &err), 0);
     ck_assert_int_eq(server_listen(server, "127.0.0.1", 0, &bound, &err), 0);
     at = (struct elector_address){.host = "127.0.0.1", .port = server_port(server)};
 }
@@ -119,8 +122,10 @@ static void set_up(void)
 {
     asked = asker = NULL;
     server = NULL;
-    n_questions = n_answers = n_lost = lost_code = 0;
+    serving = &loop;
+    n_connections = n_questions = n_answers = n_lost = lost_code = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
+    ck_assert_int_eq(uv_loop_init(&other_loop), 0);
     ck_assert_int_eq(seal_key_init(&key, "0123456789abcdef0123456789abcdef", 32, &err), 0);
     ck_assert_int_eq(seal_key_init(&other_key, "fedcba9876543210fedcba9876543210", 32, &err), 0);
 }
@@ -134,7 +139,9 @@ static void tear_down(void)
     if (server != NULL)
         server_close(server, NULL, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
+    uv_run(&other_loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
+    ck_assert_int_eq(uv_loop_close(&other_loop), 0);
 }
 
 START_TEST(a_question_is_answered_again_and_again_on_one_connection)
@@ -150,6 +157,54 @@ START_TEST(a_question_is_answered_again_and_again_on_one_connection)
     ck_assert_uint_eq(question.from, 2);
     ck_assert(answer.yes && answer.from == 1);
     ck_assert_int_eq(ballot_links_own_address(asker, &at, &own), 0);
+    ck_assert_int_eq(n_lost, 0);
+}
+END_TEST
+
+START_TEST(the_peer_of_an_open_connection_is_known_in_figures)
+{
+    struct elector_address peer;
+    serve(&key);
+    snprintf(at.host, sizeof at.host, "localhost");
+    ask_as(&key, "job");
+    ck_assert_int_eq(ballot_links_find_peer(asker, &at, &peer), -ENOTCONN);
+    run_until(&n_answers, 1);
+    ck_assert_int_eq(ballot_links_find_peer(asker, &at, &peer), 0);
+    ck_assert_str_eq(peer.host, "127.0.0.1");
+    ck_assert_uint_eq(peer.port, at.port);
+}
+END_TEST
+
+/* Both ends run until so many questions are answered. */
+static void run_both_until(int n)
+{
+    const uint64_t end_ms = uv_hrtime() / 1000000 + DEADLINE_MS;
+    while (n_answers < n) {
+        uv_run(&other_loop, UV_RUN_NOWAIT);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert_uint_lt(uv_hrtime() / 1000000, end_ms);
+    }
+}
+
+START_TEST(a_process_that_answers_no_more_is_connected_to_again)
+{
+    serving = &other_loop;
+    serve(&key);
+    ask_as(&key, "job");
+    run_both_until(1);
+    ck_assert_int_eq(n_connections, 1);
+    ask_as(&key, "job"); /* the process is stopped, or its machine is gone: nothing is answered */
+    const uint64_t from_ms = uv_now(&loop);
+    while (uv_now(&loop) < from_ms + BALLOT_LINKS_SILENT_MS) {
+        ck_assert_int_eq(n_answers, 1);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    ask_as(&key, "job");
+    run_both_until(2);
+    ck_assert_int_eq(n_connections, 2);
+    ask_as(&key, "job"); /* it answers again */
+    run_both_until(3);
+    ck_assert_int_eq(n_connections, 2);
     ck_assert_int_eq(n_lost, 0);
 }
 END_TEST
@@ -257,6 +312,8 @@ TEST_SUITE(ballot_links)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, a_question_is_answered_again_and_again_on_one_connection);
+    tcase_add_test(all, the_peer_of_an_open_connection_is_known_in_figures);
+    tcase_add_test(all, a_process_that_answers_no_more_is_connected_to_again);
     tcase_add_test(all, without_tokens_ballots_go_in_the_clear);
     tcase_add_test(all, another_token_is_refused);
     tcase_add_test(all, another_job_gets_no_answer);
