@@ -91,10 +91,12 @@ struct node_assignment {
     const char *nodes;     /* as of --nnodes */
     const char *node_rank; /* as of --node-rank; NULL: names decide */
     const char *n_ranks;   /* as of -p; NULL: according to the options, or to the node */
-    const char *endpoint;  /* HOST:PORT, where the roster is */
+    const char *endpoint;  /* HOST:PORT, where the roster is; with may_move a list */
     const char *run_id;
     bool has_roster; /* the rendezvous is in this process */
     bool is_whole;   /* also gives the directory, the environment and the secret */
+    bool may_move;   /* another node may replace the coordinator: `endpoint` is a node of the job,
+                        and is started again under this name */
 };
 
 #endif

@@ -62,6 +62,15 @@ static size_t find_index(const char *name, size_t len, const char **ret_index)
     return n < len && n > 1 && name[n - 1] == '-' ? n - 1 : 0;
 }
 
+/* The job begins at pod 0. The others are asked while it is away and another one coordinates. */
+static void print_pods(struct manager *m, const char *name, size_t stem, size_t len)
+{
+    size_t n = 0;
+    for (unsigned i = 0; i < MANAGER_PODS && n < sizeof m->endpoint; i++)
+        n += (size_t)snprintf(m->endpoint + n, sizeof m->endpoint - n, "%s%.*s-%u%s:%d",
+                              i > 0 ? "," : "", (int)stem, name, i, name + len, MANAGER_PORT);
+}
+
 /* Pods of an Indexed Job and of a StatefulSet have the same name, except for their number. */
 static int find_pod(const struct host_env *w, const char *by, struct manager *m,
                     struct co_error *err)
@@ -84,9 +93,9 @@ static int find_pod(const struct host_env *w, const char *by, struct manager *m,
     snprintf(m->node_rank, sizeof m->node_rank, "%.*s", (int)(name + len - index), index);
     snprintf(m->name, sizeof m->name, "%.*s", (int)len, name);
     snprintf(m->run_id, sizeof m->run_id, "%.*s", (int)stem, name);
-    snprintf(m->endpoint, sizeof m->endpoint, "%.*s-0%s:%d", (int)stem, name, name + len,
-             MANAGER_PORT);
+    print_pods(m, name, stem, len);
     manager_take_assignment(m, by);
+    m->assignment.may_move = true;
     return 0;
 }
 
@@ -238,6 +247,33 @@ static int find_sge(const struct host_env *w, struct manager *m, struct co_error
     return rc;
 }
 
+/* --- the launcher's pod of an MPIJob, or of a TrainJob with MPI --- */
+
+/* The controller writes the host file, and names it as the MPI that was asked for reads it. Outside
+ * of a pod these variables are a user's own, and of that MPI's mpirun. */
+static const char *find_mpi_host_file(const struct host_env *w)
+{
+    static const char *const names[] = {"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE",
+                                        "HYDRA_HOST_FILE"};
+    if (host_env_get(w, "KUBERNETES_SERVICE_HOST") == NULL ||
+        host_env_get(w, "OMPI_COMM_WORLD_RANK") != NULL)
+        return NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (host_env_get(w, names[i]) != NULL)
+            return names[i];
+    return NULL;
+}
+
+/* A single host is a worker as well: the launcher's pod has no ranks. */
+static int find_mpi_workers(const struct host_env *w, const char *by, struct manager *m,
+                            struct co_error *err)
+{
+    m->by = by;
+    int rc = host_list_read_file(&m->hosts, w, by, host_env_get(w, by), err);
+    m->kind = rc == 0 && m->hosts.n > 0 ? MANAGER_HOSTS : MANAGER_NONE;
+    return rc;
+}
+
 static const struct {
     const char *variable;
     int (*find)(const struct host_env *w, struct manager *m, struct co_error *err);
@@ -261,6 +297,9 @@ int manager_find(const struct host_env *world, bool has_nodes, struct manager *r
         return find_sky(world, ret, err);
     if (host_env_get(world, "VC_TASK_INDEX") != NULL)
         return find_volcano(world, ret, err);
+    const char *by = find_mpi_host_file(world);
+    if (by != NULL)
+        return find_mpi_workers(world, by, ret, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         if (host_env_get(world, lists[i].variable) == NULL)
             continue;

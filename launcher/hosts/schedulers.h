@@ -14,7 +14,11 @@
 struct co_error;
 struct host_env;
 
-enum { MANAGER_PORT = 29400, MANAGER_NAME_BYTES = 256 };
+enum {
+    MANAGER_PORT = 29400,
+    MANAGER_NAME_BYTES = 256,
+    MANAGER_PODS = 3, /* of Kubernetes, that are asked for the coordinator */
+};
 
 struct slurm_task {
     uint32_t rank, world_size;
@@ -40,7 +44,7 @@ struct manager {
     struct node_assignment
         assignment; /* its texts are of this struct, which must stay where it is */
     char name[HOST_NAME_BYTES], nodes[16], node_rank[16], run_id[MANAGER_NAME_BYTES];
-    char endpoint[MANAGER_NAME_BYTES + 16];
+    char endpoint[MANAGER_PODS * (MANAGER_NAME_BYTES + 16)];
 };
 
 /* Look at the environment; the first manager found counts.

@@ -103,9 +103,10 @@ struct job_world {
     bool has_others;    /* other nodes may join (docs/design/membership.md) */
     uint32_t min_nodes; /* 1 <= min <= max <= MESSAGE_MAX_NODES; max may be 1 */
     uint32_t max_nodes;
-    uint64_t window_ms;           /* wait for late nodes once min_nodes have joined */
-    uint64_t start_timeout_ms;    /* to find the roster, and for nodes to come; > 0 */
-    uint64_t rejoin_timeout_ms;   /* when too few are left */
+    uint64_t window_ms;         /* wait for late nodes once min_nodes have joined */
+    uint64_t start_timeout_ms;  /* to find the roster, and for nodes to come; > 0 */
+    uint64_t rejoin_timeout_ms; /* when too few are left */
+    uint64_t seek_ms; /* with `failover`: a node without a coordinator looks for one so long */
     uint64_t failover_timeout_ms; /* ranks run on so long without a daemon that is being replaced */
     enum message_admit_at admit_at;
     uint64_t admit_timeout_ms;  /* SCALE_AT_CHECKPOINT: wait so long for it; 0: for good */
@@ -128,6 +129,8 @@ struct job_world {
     bool failover;         /* c10d: another node replaces a coordinator that is lost or leaves */
     bool endpoint_once;    /* ... since no process at the endpoint begins the job a second time; */
     bool endpoint_guessed; /* that was not given */
+    bool comes_again; /* something starts this node again under its name and --node-rank, perhaps
+                       * before the process before has ended */
     enum job_host host;
     uint64_t keep_alive_ms; /* for a roster in this process, and how long a lease is; 0: the
                             * default */

@@ -51,7 +51,7 @@ static struct roster_limits limits_of(const struct job_world *w)
     struct roster_limits r = {
         .keep_alive_ms = w->keep_alive_ms > 0 ? w->keep_alive_ms : LEASE_KEEP_ALIVE_MS,
         .lease_ms = w->lease_ms > LEASE_MS ? w->lease_ms : LEASE_MS,
-        .confirm_ms = w->rejoin_timeout_ms > CONFIRM_MIN_MS ? w->rejoin_timeout_ms : CONFIRM_MIN_MS,
+        .confirm_ms = w->seek_ms > CONFIRM_MIN_MS ? w->seek_ms : CONFIRM_MIN_MS,
     };
     /* the old coordinator was certain for the last time before its successor led */
     r.absent_ms = r.lease_ms + LEASE_MARGIN_MS;

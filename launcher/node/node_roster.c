@@ -723,9 +723,9 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                   .addresses = addresses};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
                                    .failover_timeout_ms = spec->world.failover_timeout_ms,
-                                   .seek_ms =
-                                       spec->world.failover ? spec->world.rejoin_timeout_ms : 0,
-                                   .may_be_spare = is_led(g) || is_alone(g)};
+                                   .seek_ms = spec->world.seek_ms,
+                                   .may_be_spare = is_led(g) || is_alone(g),
+                                   .awaits_rank = spec->world.comes_again};
     if (!is_alone(g) &&
         getrandom(hello.instance, sizeof hello.instance, 0) != (ssize_t)sizeof hello.instance)
         return co_fail(err, -EIO, "cannot get random bytes for a session id: %s", strerror(errno));

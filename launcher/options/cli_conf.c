@@ -1,6 +1,7 @@
 /* --rdzv-conf, and the options about how long nodes wait for each other, and by what they know each
  * other. */
 #include "cli_draft.h"
+#include "launcher/hosts/host_list.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -22,6 +23,7 @@ enum {
 #define INTERVAL_MIN_MS      100
 #define INTERVAL_MAX_MS      1000000000
 #define START_TIMEOUT_MS     600000
+#define POD_SEEK_MS          30000
 #define FAILOVER_TIMEOUT_MS  60000
 #define WINDOW_MS            3000
 #define TORCHRUN_WINDOW_MS   30000
@@ -288,7 +290,8 @@ int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
         return rc;
     set_lease(&conf, w);
     w->failover = !is_static && w->etcd == NULL && spec->remote == NULL && w->has_others &&
-                  w->max_nodes > 1 && d->assignment == NULL; /* it could be: cli_set_failover() */
+                  w->max_nodes > 1 &&
+                  (d->assignment == NULL || d->assignment->may_move); /* cli_set_failover() */
     bool is_settled = spec->remote != NULL || d->assignment != NULL;
     if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
         w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
@@ -309,6 +312,23 @@ static bool is_started_again(const struct draft *d)
     return host_env_get(d->world, "KUBERNETES_SERVICE_HOST") != NULL;
 }
 
+/* Kubernetes starts a pod again that ends, and the job with it. */
+static uint64_t find_seek_ms(const struct job_world *w)
+{
+    return w->comes_again && w->rejoin_timeout_ms > POD_SEEK_MS ? POD_SEEK_MS
+                                                                : w->rejoin_timeout_ms;
+}
+
+/* A scheduler's list is as long as it may be. */
+static void drop_unused_endpoints(struct job_world *w)
+{
+    const uint32_t n_others = w->max_nodes + w->spares - 1;
+    if (!w->failover)
+        w->n_also = 0;
+    else if (w->n_also > n_others)
+        w->n_also = n_others;
+}
+
 int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_RDZV_CONF];
@@ -320,10 +340,16 @@ int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_err
     w->failover =
         w->failover && (conf.failover == CLI_CONF_WORD_UNSAID ? may_lose_a_node(spec)
                                                               : conf.failover == CLI_CONF_WORD_YES);
+    w->comes_again = is_started_again(d);
     w->endpoint_once = conf.endpoint_once == CLI_CONF_WORD_UNSAID
-                           ? !is_started_again(d)
+                           ? !w->comes_again
                            : conf.endpoint_once == CLI_CONF_WORD_YES;
     w->endpoint_guessed = conf.endpoint_once == CLI_CONF_WORD_UNSAID;
+    w->seek_ms = w->failover ? find_seek_ms(w) : 0;
+    if (w->failover && d->assignment != NULL && w->host == JOB_HOST_HERE)
+        w->host = JOB_HOST_FOUND_OUT; /* others may have replaced it, and its address is needed */
+    if (d->assignment != NULL)
+        drop_unused_endpoints(w);
     if (w->failover || w->n_also == 0)
         return 0;
     w->n_also = 0;

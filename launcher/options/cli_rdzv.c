@@ -369,7 +369,9 @@ static int set_also(const struct job_endpoint *also, uint32_t n, struct job_spec
 
 static int set_c10d(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
-    const struct given *nodes = &d->given[OPTION_NNODES];
+    const enum cli_option several =
+        d->given[OPTION_NNODES].value != NULL ? OPTION_NNODES : OPTION_SPARES;
+    const struct given *nodes = &d->given[several];
     const struct given *addr = &d->given[OPTION_MASTER_ADDR];
     struct job_endpoint found[JOB_MAX_ENDPOINTS] = {{.host = ""}};
     uint32_t n_found = 0;

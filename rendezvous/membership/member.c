@@ -223,8 +223,8 @@ static bool always(const struct member *m, const struct member_event *e)
 
 static bool may_retry(const struct member *m, const struct member_event *e)
 {
-    (void)m;
-    return e->message->refused.again;
+    const struct message_refused *r = &e->message->refused;
+    return r->again || (m->limits.awaits_rank && r->why == MESSAGE_REFUSED_NODE_RANK);
 }
 
 static bool leads(const struct member *m, const struct member_event *e)

@@ -158,6 +158,8 @@ struct member_limits {
                          ranks are dead, looks for one so long before it ends, if another process
                          can take the roster's place; 0: it ends at once */
     bool may_be_spare; /* more nodes than the job needs are started, on purpose */
+    bool awaits_rank; /* a process with this --node-rank that the roster still knows ends by itself:
+                          the one before on this node */
 };
 
 /* How it ended for this node. */

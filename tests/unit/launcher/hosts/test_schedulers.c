@@ -94,6 +94,32 @@ START_TEST(a_pod_of_an_indexed_job_finds_the_first_pod)
 }
 END_TEST
 
+START_TEST(pods_that_may_be_lost_replace_the_coordinator)
+{
+    load("kubernetes-indexed-job");
+    fake.own_name = "train-0.train.default.svc.cluster.local";
+    JOB("--nnodes", "4", "--max-restarts", "3", "train.py");
+    ck_assert(spec.world.failover && spec.world.comes_again && !spec.world.endpoint_once);
+    ck_assert_int_eq(spec.world.host, JOB_HOST_FOUND_OUT);
+    ck_assert_uint_eq(spec.world.rejoin_timeout_ms, 600000);
+    ck_assert_uint_eq(spec.world.seek_ms, 30000);
+    ck_assert_uint_eq(spec.world.n_also, 2);
+    ck_assert_str_eq(spec.world.also[0].host, "train-1.train.default.svc.cluster.local");
+    ck_assert_str_eq(spec.world.also[1].host, "train-2.train.default.svc.cluster.local");
+    ck_assert_uint_eq(spec.world.also[1].port, 29400);
+    JOB("--nnodes", "1:2", "--rejoin-timeout", "7s", "train.py");
+    ck_assert(spec.world.failover);
+    ck_assert_uint_eq(spec.world.seek_ms, 7000);
+    ck_assert_uint_eq(spec.world.n_also, 1);
+    fake.own_name = "train-2.train.default.svc.cluster.local";
+    JOB("--nnodes", "3", "--max-restarts", "3", "train.py");
+    ck_assert_int_eq(spec.world.host, JOB_HOST_ELSEWHERE);
+    JOB("--nnodes", "3", "--max-restarts", "3", "--rdzv-conf", "failover=off", "train.py");
+    ck_assert(!spec.world.failover);
+    ck_assert_uint_eq(spec.world.n_also, 0);
+}
+END_TEST
+
 START_TEST(a_pod_of_a_stateful_set_finds_the_first_pod)
 {
     load("kubernetes-stateful-set");
@@ -133,6 +159,88 @@ START_TEST(the_training_operators_variables_are_options)
     ck_assert_int_eq(spec.n_local, 4);
     ck_assert_str_eq(spec.world.endpoint_host, "train-master-0");
     ck_assert_uint_eq(spec.world.endpoint_port, 23456);
+}
+END_TEST
+
+START_TEST(the_variables_of_a_train_job_are_options)
+{
+    load("kubeflow-trainer-torch");
+    fake.own_name = "trainJob-node-0-1.trainJob.default.svc.cluster.local";
+    JOB("--max-restarts", "3", "train.py");
+    ck_assert(spec.world.has_others && spec.world.comes_again);
+    ck_assert_uint_eq(spec.world.max_nodes, 2);
+    ck_assert_int_eq(spec.world.node_rank, 1);
+    ck_assert_int_eq(spec.n_local, 1);
+    ck_assert_str_eq(spec.world.endpoint_host, "trainJob-node-0-0.trainJob");
+    ck_assert_uint_eq(spec.world.endpoint_port, 29500);
+    ck_assert_int_eq(spec.world.host, JOB_HOST_ELSEWHERE);
+    load("kubeflow-trainer-cpus");
+    JOB("train.py");
+    ck_assert(!spec.world.has_others);
+    ck_assert_int_eq(spec.n_local, 4);
+}
+END_TEST
+
+/* The host files are those of the controllers' fixtures, with a second worker. */
+START_TEST(the_launcher_of_mpi_pods_finds_the_workers)
+{
+    static const struct {
+        const char *environment, *host_file, *first;
+        uint32_t slots;
+    } cases[] = {
+        {"mpi-operator-open-mpi",
+         "openmpi-with-slots-worker-0.openmpi-with-slots.tenant-a.svc slots=10\n"
+         "openmpi-with-slots-worker-1.openmpi-with-slots.tenant-a.svc slots=10\n",
+         "openmpi-with-slots-worker-0.openmpi-with-slots.tenant-a.svc", 10},
+        {"mpi-operator-intel",
+         "intelmpi-with-slots-worker-0.intelmpi-with-slots.project-x.svc:10\n"
+         "intelmpi-with-slots-worker-1.intelmpi-with-slots.project-x.svc:10\n",
+         "intelmpi-with-slots-worker-0.intelmpi-with-slots.project-x.svc", 10},
+        {"mpi-operator-mpich",
+         "mpich-with-slots-worker-0.mpich-with-slots.project-x.svc:10\n"
+         "mpich-with-slots-worker-1.mpich-with-slots.project-x.svc:10\n",
+         "mpich-with-slots-worker-0.mpich-with-slots.project-x.svc", 10},
+        {"kubeflow-trainer-mpi",
+         "trainJob-node-1-0.trainJob slots=1\ntrainJob-node-1-1.trainJob slots=1\n",
+         "trainJob-node-1-0.trainJob", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        load(cases[i].environment);
+        fake.host_file = cases[i].host_file;
+        JOB("train.py");
+        ck_assert_ptr_nonnull(spec.remote);
+        ck_assert_uint_eq(spec.remote->hosts.n, 2);
+        ck_assert_str_eq(spec.remote->hosts.hosts[0].name, cases[i].first);
+        ck_assert_uint_eq(spec.remote->shares[1], cases[i].slots);
+    }
+}
+END_TEST
+
+START_TEST(a_single_worker_of_mpi_pods_is_another_host)
+{
+    load("mpi-operator-open-mpi");
+    fake.host_file = "openmpi-with-slots-worker-0.openmpi-with-slots.tenant-a.svc slots=10\n";
+    JOB("train.py");
+    ck_assert_ptr_nonnull(spec.remote);
+    ck_assert_uint_eq(spec.remote->shares[0], 10);
+    fake.host_file = "";
+    ck_assert_int_eq(look(false), -EINVAL);
+}
+END_TEST
+
+START_TEST(host_files_of_mpi_count_only_in_the_launchers_pod)
+{
+    static const char *const login_node[] = {"HYDRA_HOST_FILE=/home/u/hosts", NULL};
+    static const char *const rank[] = {"KUBERNETES_SERVICE_HOST=10.96.0.1",
+                                       "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile",
+                                       "OMPI_COMM_WORLD_RANK=1", NULL};
+    fake.host_file = "n1\nn2\n";
+    fake.env = login_node;
+    JOB("train.py");
+    ck_assert_ptr_null(spec.remote);
+    fake.env = rank;
+    JOB("train.py");
+    ck_assert_ptr_null(spec.remote);
 }
 END_TEST
 
@@ -300,9 +408,14 @@ TEST_SUITE(schedulers)
     TCase *c = tcase_create("managers");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, a_pod_of_an_indexed_job_finds_the_first_pod);
+    tcase_add_test(c, pods_that_may_be_lost_replace_the_coordinator);
     tcase_add_test(c, a_pod_of_a_stateful_set_finds_the_first_pod);
     tcase_add_test(c, a_pod_that_others_cannot_resolve_is_an_error);
     tcase_add_test(c, the_training_operators_variables_are_options);
+    tcase_add_test(c, the_variables_of_a_train_job_are_options);
+    tcase_add_test(c, the_launcher_of_mpi_pods_finds_the_workers);
+    tcase_add_test(c, a_single_worker_of_mpi_pods_is_another_host);
+    tcase_add_test(c, host_files_of_mpi_count_only_in_the_launchers_pod);
     tcase_add_test(c, skypilot_defines_all_nodes);
     tcase_add_test(c, volcanos_plugins_define_all_nodes);
     tcase_add_test(c, a_volcano_master_precedes_its_workers);

@@ -145,6 +145,37 @@ START_TEST(a_temporary_refusal_is_retried_later)
 }
 END_TEST
 
+static void refused_for_rank(void)
+{
+    hear((struct message){.type = MESSAGE_REFUSED,
+                          .refused = {MESSAGE_REFUSED_NODE_RANK, false, "node1 and node1"}});
+}
+
+START_TEST(a_node_that_was_started_again_awaits_the_end_of_the_process_before)
+{
+    create_with_limits((struct member_limits){.start_timeout_ms = 10000, .awaits_rank = true});
+    event(MEMBER_LINK_UP);
+    refused_for_rank();
+    assert_did(" disconnect");
+    assert_state(MEMBER_JOINING);
+    time_goes_on(MEMBER_AGAIN_MS);
+    assert_did(" connect");
+    event(MEMBER_LINK_UP);
+    refused(false); /* other reasons are final */
+    assert_did(" disconnect end");
+}
+END_TEST
+
+START_TEST(the_rank_of_another_node_is_a_final_refusal)
+{
+    create();
+    event(MEMBER_LINK_UP);
+    refused_for_rank();
+    assert_did(" disconnect end");
+    ck_assert_int_eq(member_get_end(m)->exit_code, 78);
+}
+END_TEST
+
 START_TEST(a_node_that_joins_a_closed_job_receives_its_verdict)
 {
     create();
@@ -242,6 +273,8 @@ TEST_SUITE(member)
     tcase_add_test(t, a_node_that_the_roster_knows_outlives_rejections);
     tcase_add_test(t, a_final_refusal_ends_it_with_the_reason);
     tcase_add_test(t, a_temporary_refusal_is_retried_later);
+    tcase_add_test(t, a_node_that_was_started_again_awaits_the_end_of_the_process_before);
+    tcase_add_test(t, the_rank_of_another_node_is_a_final_refusal);
     tcase_add_test(t, a_node_that_joins_a_closed_job_receives_its_verdict);
     tcase_add_test(t, a_leave_is_sent_before_ranks_stop_and_ends_with_its_signal);
     tcase_add_test(t, a_leave_while_nothing_runs_ends_at_once);
