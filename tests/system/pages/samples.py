@@ -1,5 +1,5 @@
-"""examples/managers: what is there to be copied is what ddprun, Slurm's shell and a cluster take. Under a real Slurm the batch scripts
-run in slurm_forms.py; no cluster was at hand for the manifests.
+"""examples/managers and examples/kubernetes: what is there to be copied is what ddprun, Slurm's shell and a cluster take. Under a real
+Slurm the batch scripts run in slurm_forms.py; pod_failures.py runs job.yaml on pods of namespaces. No cluster was at hand.
 
 Covers: launcher/options, launcher/job, rendezvous/daemon
 """
@@ -17,11 +17,14 @@ except ImportError:
     yaml = None
 
 from facilities import lacks_namespaces
+from manifest_fields import find_faults_of
 
 DDPRUN = os.path.abspath(os.environ["DDPRUN"])
 DDP_RENDEZVOUS = os.environ["DDP_RENDEZVOUS"]
 ROOT = os.environ["SOURCE_ROOT"]
 SAMPLES = os.path.join(ROOT, "examples/managers")
+MANIFESTS = os.path.join(ROOT, "examples/kubernetes")
+RANKS_GRACE_S = 30  # of ddprun, after a signal
 UNIT = os.path.join(os.environ["BUILD_ROOT"], "packaging/ddp-rendezvous.service")
 PORT = 29400  # docs/reference/scheduler-detection.md
 
@@ -33,7 +36,7 @@ DOUBLES = {
 }
 
 # A pod's host name, and how it is looked up.
-ENTER = 'hostname train-1 && mount --bind "$1" /etc/hosts && shift && exec "$@"'
+ENTER = 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"'
 
 
 def sample(name):
@@ -64,48 +67,98 @@ class Batch(unittest.TestCase):
             scripts = [name for name in os.listdir(SAMPLES) if name.endswith(".sbatch")]
             self.assertEqual(len(scripts), 3)
             for name in scripts:
-                with self.subTest(name):
+                with self.subTest(name), open(sample(name), encoding="utf-8") as f:
+                    # with spares ddprun has to find the allocation, and shows how it starts itself on its hosts
+                    finds = "--spares" in f.read()
+                    more = {"SLURM_JOB_ID": "7", "SLURM_TASKS_PER_NODE": "1(x4)"} if finds else {}
                     done = subprocess.run(["bash", sample(name)], cwd=folder, capture_output=True, text=True, timeout=60,
-                                          env=clean_env(PATH=folder + ":" + os.environ["PATH"], SLURM_JOB_NODELIST="n[1-4]"))
+                                          env=clean_env(PATH=folder + ":" + os.environ["PATH"], SLURM_JOB_NODELIST="n[1-4]", **more))
                     self.assertEqual(done.returncode, 0, done.stderr)
-                    self.assertIn("train.py", done.stdout)
+                    self.assertIn("\nn4: " if finds else "train.py", done.stdout)
 
 
 @unittest.skipIf(yaml is None, "there is no Python module yaml")
 class Manifests(unittest.TestCase):
     def documents(self, name):
-        with open(sample(name), encoding="utf-8") as f:
+        with open(os.path.join(MANIFESTS, name), encoding="utf-8") as f:
             documents = list(yaml.safe_load_all(f))
-        for document in documents:
-            self.assertEqual({"apiVersion", "kind", "metadata", "spec"}, set(document))
         return {document["kind"]: document for document in documents}
 
-    def dry_run(self, words, **env):
-        """As the command of pod 1 of four."""
+    def dry_run(self, words, host="train-1", also=(), **env):
+        """As the command of pod 1 of four. -> what ddprun would do"""
         if lacks_namespaces("--mount", "--uts"):
             self.skipTest(lacks_namespaces("--mount", "--uts"))
         self.assertEqual(words[0], "ddprun")
         with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "hosts"), "w", encoding="utf-8") as f:
-                f.write("127.0.0.1 localhost\n127.0.0.1 train-1.train.default.svc.cluster.local train-1\n")
+            hosts = os.path.join(folder, "hosts")
+            with open(hosts, "w", encoding="utf-8") as f:
+                f.write(f"127.0.0.1 localhost\n127.0.0.1 {host}.train.default.svc.cluster.local {host}\n")
             shutil.copy(__file__, os.path.join(folder, "train.py"))
-            done = subprocess.run(["unshare", "--mount", "--uts", "sh", "-c", ENTER, "sh", os.path.join(folder, "hosts"), DDPRUN,
-                                   "--dry-run", *words[1:]], cwd=folder, env=clean_env(HOME="/nonexistent", **env),
-                                  capture_output=True, text=True, timeout=60)
+            shutil.copy("/bin/true", os.path.join(folder, "train"))
+            for name, text in also:
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+                    f.write(text)
+            done = subprocess.run(["unshare", "--mount", "--uts", "sh", "-c", ENTER, "sh", host, hosts, DDPRUN, "--dry-run", *words[1:]],
+                                  cwd=folder, env=clean_env(HOME="/nonexistent", **env), capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
 
-    def check_pod(self, template, names):
-        """The parts of a pod name each other, and what they should."""
+    def check_policy(self, job, container):
+        """The statuses are those of docs/reference/exit-status.md, and a real controller accepts the policy."""
+        with open(os.path.join(ROOT, "docs/reference/exit-status.md"), encoding="utf-8") as f:
+            page = f.read()
+        self.assertEqual(job["podReplacementPolicy"], "Failed")  # required with a podFailurePolicy
+        self.assertEqual(job["template"]["spec"]["restartPolicy"], "Never")  # too
+        actions = {}
+        for rule in job["podFailurePolicy"]["rules"]:
+            self.assertEqual(len({"onExitCodes", "onPodConditions"} & set(rule)), 1)
+            codes = rule.get("onExitCodes")
+            if codes is None:
+                self.assertEqual(rule["onPodConditions"], [{"type": "DisruptionTarget", "status": "True"}])
+                continue
+            self.assertEqual(codes["containerName"], container["name"])
+            self.assertEqual(codes["values"], sorted(set(codes["values"]) - {0}))
+            actions.update(dict.fromkeys(codes["values"], rule["action"]))
+        self.assertEqual(actions, {**dict.fromkeys((2, 77, 78, 79, 126, 127), "FailJob"), 75: "Ignore", 143: "Ignore"})
+        for code in set(actions) - {143}:
+            self.assertIn(f"\n| {code} | ", page)
+
+    def check_times(self, spec, command):
+        """The grace period leaves time for --on-term and for the ranks after it; probes ask the port of --http."""
+        option = {word: command[i + 1] for i, word in enumerate(command[:-1]) if word.startswith("--")}
+        on_term_s = int(option.get("--on-term", "0s").removesuffix("s"))
+        self.assertGreater(spec["terminationGracePeriodSeconds"], on_term_s + RANKS_GRACE_S)
+        container, = spec["containers"]
+        ports = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe", "readinessProbe") if probe in container}
+        self.assertEqual(ports, {int(option["--http"].rpartition(":")[2])} if "--http" in option else set())
+
+    def check_pod(self, template, names, token=True):
+        """The parts of a pod name each other, and what they should. -> its command"""
         spec = template["spec"]
-        self.assertGreater(spec["terminationGracePeriodSeconds"], 30)
         container, = spec["containers"]
         volumes = [volume["name"] for volume in spec.get("volumes", [])]
         self.assertEqual([mount["name"] for mount in container.get("volumeMounts", [])], volumes)
-        token, = [v["valueFrom"]["secretKeyRef"] for v in container["env"] if v["name"] == "DDP_TOKEN"]
-        self.assertEqual(token, {"name": "train", "key": "token"})
+        tokens = [v["valueFrom"]["secretKeyRef"] for v in container.get("env", []) if v["name"] == "DDP_TOKEN"]
+        self.assertEqual(tokens, [{"name": "train", "key": "token"}] if token else [])
         if "subdomain" in spec:
             self.assertIn(spec["subdomain"], names)
-        return container["command"]
+        command = container.get("command")
+        if command is not None and command[0] == "ddprun":
+            self.check_times(spec, command)
+        return command
+
+    def test_each_field_is_known(self):
+        for name in sorted(os.listdir(MANIFESTS)):
+            with self.subTest(name), open(os.path.join(MANIFESTS, name), encoding="utf-8") as f:
+                for document in yaml.safe_load_all(f):
+                    self.assertEqual(find_faults_of(document), [])
+
+    def test_a_wrong_field_is_found(self):
+        job = self.documents("job.yaml")["Job"]
+        self.assertEqual(find_faults_of({**job, "kind": "Jobs"}), ["unknown kind batch/v1 Jobs"])
+        for name, value in ("completion", 4), ("completions", "4"), ("completions", True), ("completionMode", "indexed"), ("template", []):
+            changed = {**job, "spec": {**job["spec"], name: value}}
+            self.assertEqual(len(find_faults_of(changed)), 1, (name, value))
 
     def test_the_job_s_pods_find_each_other(self):
         parts = self.documents("job.yaml")
@@ -113,10 +166,56 @@ class Manifests(unittest.TestCase):
         self.assertEqual(service["spec"]["clusterIP"], "None")
         self.assertEqual(service["spec"]["selector"], {"job-name": job["metadata"]["name"]})  # a label that each pod of a Job gets
         command = self.check_pod(job["spec"]["template"], [service["metadata"]["name"]])
-        self.assertEqual(job["spec"]["completionMode"], "Indexed")
-        self.assertEqual(job["spec"]["completions"], job["spec"]["parallelism"])
-        self.assertEqual(command[command.index("--nnodes") + 1], str(job["spec"]["completions"]))
+        self.check_indexed(job["spec"], command)
         self.dry_run(command, JOB_COMPLETION_INDEX="1")
+
+    def check_indexed(self, job, command):
+        self.assertEqual(job["completionMode"], "Indexed")
+        self.assertEqual(job["completions"], job["parallelism"])
+        self.assertEqual(command[command.index("--nnodes") + 1], str(job["completions"]))
+        self.check_policy(job, job["template"]["spec"]["containers"][0])
+
+    def test_the_pods_of_a_job_set_find_each_other(self):
+        spec = self.documents("jobset.yaml")["JobSet"]["spec"]
+        self.assertEqual(spec["network"], {"enableDNSHostnames": True, "publishNotReadyAddresses": True})
+        part, = spec["replicatedJobs"]
+        self.assertEqual(part["replicas"], 1)
+        job = part["template"]["spec"]
+        command = self.check_pod(job["template"], [])
+        self.check_indexed(job, command)
+        container = job["template"]["spec"]["containers"][0]
+        self.assertEqual(container["restartPolicy"], "Never")  # required with restartPolicyRules
+        self.assertEqual(container["restartPolicyRules"], [{"action": "Restart", "exitCodes": {"operator": "In", "values": [75]}}])
+        self.dry_run(command, host=f"train-{part['name']}-0-1", JOB_COMPLETION_INDEX="1", KUBERNETES_SERVICE_HOST="10.96.0.1")
+
+    def test_the_pods_of_a_train_job_get_options(self):
+        parts = self.documents("trainjob.yaml")
+        runtime, trains = parts["ClusterTrainingRuntime"], parts["TrainJob"]["spec"]
+        self.assertEqual(trains["runtimeRef"]["name"], runtime["metadata"]["name"])
+        part, = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        self.assertEqual(part["template"]["metadata"]["labels"], {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"})
+        job, command = part["template"]["spec"], trains["trainer"]["command"]
+        self.check_pod(job["template"], [])
+        container, = job["template"]["spec"]["containers"]
+        self.assertEqual((part["name"], container["name"]), ("node", "node"))  # what the controller looks for
+        self.check_policy(job, container)
+        self.check_times(job["template"]["spec"], command)
+        self.dry_run(command, host="train-node-0-1", JOB_COMPLETION_INDEX="1", KUBERNETES_SERVICE_HOST="10.96.0.1",
+                     PET_NNODES=str(trains["trainer"]["numNodes"]), PET_NPROC_PER_NODE=str(trains["trainer"]["numProcPerNode"]),
+                     PET_NODE_RANK="1", PET_MASTER_ADDR="train-node-0-0.train", PET_MASTER_PORT="29500")
+
+    def test_the_launcher_of_an_mpi_job_starts_the_workers(self):
+        spec = self.documents("mpijob.yaml")["MPIJob"]["spec"]
+        launcher, worker = (spec["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
+        command = self.check_pod(launcher["template"], [], token=False)
+        self.assertEqual(self.check_pod(worker["template"], [], token=False)[0], "/usr/sbin/sshd")
+        self.assertEqual(spec["launcherCreationPolicy"], "WaitForWorkersReady")
+        slots, n = spec["slotsPerWorker"], worker["replicas"]
+        lines = "".join(f"train-worker-{i}.train.default.svc slots={slots}\n" for i in range(n))
+        said = self.dry_run(command, host="train-launcher", also=[("hostfile", lines)], KUBERNETES_SERVICE_HOST="10.96.0.1",
+                            OMPI_MCA_orte_default_hostfile="hostfile", K_MPI_JOB_ROLE="launcher")
+        self.assertEqual(re.findall(r"^(\S+): (\d+) ranks", said, re.MULTILINE),
+                         [(f"train-worker-{i}.train.default.svc", str(slots)) for i in range(n)])
 
     def test_an_elastic_job_uses_the_endpoint_of_the_other_manifest(self):
         parts, place = self.documents("elastic.yaml"), self.documents("rendezvous.yaml")
@@ -156,8 +255,8 @@ class Manifests(unittest.TestCase):
                          PET_NPROC_PER_NODE=job["nprocPerNode"], PET_MASTER_ADDR="train-master-0", PET_MASTER_PORT="23456")
 
     def test_every_manifest_is_tested(self):
-        self.assertEqual({name for name in os.listdir(SAMPLES) if name.endswith(".yaml")},
-                         {"job.yaml", "elastic.yaml", "rendezvous.yaml", "pytorchjob.yaml"})
+        self.assertEqual(set(os.listdir(MANIFESTS)),
+                         {"job.yaml", "jobset.yaml", "elastic.yaml", "rendezvous.yaml", "pytorchjob.yaml", "trainjob.yaml", "mpijob.yaml"})
 
 
 @unittest.skipIf(shutil.which("systemd-analyze") is None, "there is no systemd-analyze")
