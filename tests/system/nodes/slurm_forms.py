@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from harness import DDPRUN, NAME_MAX, RANK, Job, await_true, describe, main, name_of
@@ -443,6 +444,24 @@ class Signals(unittest.TestCase):
                 self.assertNotIn(self.LATE, said())
 
 
+# The beginning of a train.py.
+TELLS = """
+import os, sys, time
+again = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+def tell(text):
+    with open(os.environ["TEST_FIFO"], "w") as f:
+        print(os.environ["RANK"] + "/" + os.environ["WORLD_SIZE"], os.environ["SLURMD_NODENAME"], os.getpid(), "again" if again else text, file=f)
+def wait():
+    while not os.path.exists(os.environ["TEST_END"]):
+        time.sleep(0.05)
+"""
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+        return int(f.read().rpartition(")")[2].split()[1])
+
+
 class Samples(unittest.TestCase):
     """examples/managers, as they are."""
 
@@ -464,6 +483,67 @@ class Samples(unittest.TestCase):
 
     def test_a_task_for_each_rank(self):
         self.assertEqual(self.submit(8, "train-ranks.sbatch", "--ntasks-per-node=2"), [(f"{rank}/8", f"n{rank // 2 + 1}") for rank in range(8)])
+
+    @contextlib.contextmanager
+    def requeued(self, program):
+        """train-requeue.sbatch, under way, with this train.py: (job, what Slurm has kept of its output)"""
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(DDPRUN, os.path.join(folder, "ddprun"))
+            with open(os.path.join(folder, "train.py"), "w", encoding="utf-8") as f:
+                f.write(TELLS + program)
+            with Submitted("sbatch", "--wait", "--parsable", os.path.join(SAMPLES, "train-requeue.sbatch"), cwd=folder,
+                           env={"PATH": folder + ":" + os.environ["PATH"], "TEST_END": os.path.join(folder, "end")}) as job:
+                yield job, lambda: written(folder)
+
+    def await_second_run(self, job, number, said):
+        """Slurm would wait two minutes. It is asked seldom: each request delays what it has to do."""
+        last_s = 0
+
+        def has_begun_again():
+            nonlocal last_s
+            if time.monotonic() > last_s + 0.5 and "REQUEUE" in said():
+                last_s = time.monotonic()
+                subprocess.run([shutil.which("scontrol"), "update", f"JobId={number}", "StartTime=now"], env=slurm.env, check=False,
+                               stderr=subprocess.DEVNULL)
+            return b"again" in job.unheard()
+        await_true(has_begun_again, said)
+
+    def test_a_job_is_queued_again_by_its_status(self):
+        with self.requeued('tell("runs")\nsys.exit(0 if again else 75)\n') as (job, said):
+            number = job.process.stdout.readline().decode().strip()
+            self.await_second_run(job, number, said)
+            self.assertEqual(job.finish()[0], 0, said())
+
+    def test_a_job_with_another_status_is_not_queued_again(self):
+        with self.requeued('tell("runs")\nsys.exit(3)\n') as (job, said):
+            self.assertEqual(job.finish()[0], 3, said())
+            self.assertNotIn(b"again", job.unheard())
+
+    def test_the_signal_before_the_time_limit_queues_the_job_again(self):
+        """Slurm's signal, sent by hand: the tests cannot wait for a time limit."""
+        with self.requeued('tell("runs")\nwait()\n') as (job, said):
+            job.hear(3)
+            number = job.process.stdout.readline().decode().strip()
+            subprocess.run([shutil.which("scancel"), "--batch", "--signal=USR1", number], env=slurm.env, check=True)
+            self.await_second_run(job, number, said)
+            subprocess.run([shutil.which("scancel"), number], env=slurm.env, check=True)
+            job.finish()
+
+    def test_a_spare_of_the_allocation_takes_the_place_of_a_lost_node(self):
+        with self.requeued('tell("runs")\nwait()\n') as (job, said):
+            places = {line.split()[1]: int(line.split()[2]) for line in job.hear(3)}  # node -> pid of its rank
+            self.assertEqual(len(places), 3)
+            lost = sorted(places)[-1]
+            os.kill(parent_of(parent_of(places[lost])), signal.SIGKILL)  # its ddprun: that of a rank's spawner
+            again = {}
+            while len(again) < 3 or lost in again:
+                line = job.hear(1)[0].split()
+                again[line[1]] = line[0]
+            self.assertEqual(sorted(again.values()), [f"{rank}/3" for rank in range(3)], said())
+            self.assertEqual(set(again) - set(places), {"n1", "n2", "n3", "n4"} - set(places))
+            with open(job.cwd + "/end", "w", encoding="ascii"):
+                pass
+            self.assertEqual(job.finish()[0], 0, said())
 
     def test_an_elastic_job(self):
         ranks = self.submit(4, "train-elastic.sbatch")

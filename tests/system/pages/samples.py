@@ -65,7 +65,7 @@ class Batch(unittest.TestCase):
                     f.write(f"#!/bin/sh\n{text}\n")
                 os.chmod(path, 0o700)
             scripts = [name for name in os.listdir(SAMPLES) if name.endswith(".sbatch")]
-            self.assertEqual(len(scripts), 3)
+            self.assertEqual(len(scripts), 4)
             for name in scripts:
                 with self.subTest(name), open(sample(name), encoding="utf-8") as f:
                     # with spares ddprun has to find the allocation, and shows how it starts itself on its hosts
