@@ -296,6 +296,9 @@ static int become_rank(const struct job_spec *spec)
             " to a file with the key, the same on all nodes");
         return SECRET_EXIT_NO_ACCESS;
     }
+    if (spec->memory_checkpoint_bytes > 0)
+        say(CO_WARNING, "--memory-checkpoints has no effect with a Slurm task per rank: no ddprun "
+                        "holds the memory; start one task per node");
     int code = place.agent_store && rank.rank == 0 ? serve_store(spec, port) : 0;
     if (code != 0)
         return code;

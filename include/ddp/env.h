@@ -64,6 +64,10 @@
 #define DDP_ENV_ENCRYPT_FD                                                                         \
     "DDP_ENCRYPT_FD" /* with --encrypt and several nodes: of a sealed memfd with the secret of the
                         job, from which libddp derives its keys (segments/data_secret.h) */
+#define DDP_ENV_MEMORY_FD                                                                          \
+    "DDP_MEMORY_FD" /* with --memory-checkpoints: of memory that the ranks of the node share and
+                       ddprun keeps open (segments/checkpoint_memory.h); ddp_memory_save() and
+                       ddp_torch.save() use it */
 #define DDP_ENV_PROGRESS_FD                                                                        \
     "DDP_PROGRESS_FD" /* of a pipe: a line "step N" written into it reports that N steps of the
                          training are complete, since its very beginning */

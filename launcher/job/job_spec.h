@@ -25,6 +25,10 @@ struct wrap;
 
 #define JOB_RANKS_MAX 1024 /* of one node */
 
+/* What one rank may save in memory, as segments/checkpoint_memory.h allows it. */
+#define MEMORY_CHECKPOINT_MIN ((uint64_t)1 << 12)
+#define MEMORY_CHECKPOINT_MAX ((uint64_t)1 << 40)
+
 #define JOB_FAILURE_DUMP_MS 10000 /* for so long, failed jobs run on for --on-failure-dump */
 
 /* Bytes of NAME=VALUE: the kernel's MAX_ARG_STRLEN, 32 pages of 4 KiB, without the NUL. */
@@ -260,6 +264,8 @@ struct job_spec {
     char *timer_file;            /* owned; torch's timers are served at this path, "": at one of
                                   * ours; NULL: not served */
     int n_standby;               /* processes that wait for a rank that fails */
+    uint64_t memory_checkpoint_bytes; /* of the largest state that a rank saves in memory; 0: none
+                                         is saved there */
     bool restart_after_progress; /* a failure after progress is not counted; restart_policy.h */
     uint32_t no_progress;        /* end after so many generations without a new step; 0: never */
     uint64_t output_after_ms;    /* what a rank writes so long after its start is progress */

@@ -33,7 +33,7 @@ static const char *const scrubbed[] = {"PMI_", "PMIX_",     "OMPI_",          "M
 static const char *const parameters[] = {"OMPI_MCA_", "PMIX_MCA_"};
 static const char *const places[] = {"OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_pmix="};
 
-enum { SETTINGS_MAX = 44 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 24 };
+enum { SETTINGS_MAX = 45 + WORKER_VARIABLES_MAX, NUMBER_BYTES = 24 };
 
 /* Variables of which each rank has a value of its own. */
 enum own {
@@ -197,6 +197,7 @@ static void fill_settings(struct settings *s, const struct job_spec *spec,
                                              * one */
     set_fd(s, DDP_ENV_PROGRESS_FD, place->progress_fd);
     set_fd(s, DDP_ENV_ENCRYPT_FD, place->encrypt_fd > 0 ? place->encrypt_fd : -1);
+    set_fd(s, DDP_ENV_MEMORY_FD, place->memory_fd > 0 ? place->memory_fd : -1);
     if (spec->encrypt)
         set_variable(s, DDP_ENV_ENCRYPT, "1");
     set_fd(s, DDP_ENV_CHECKPOINT_FD, place->checkpoint_fd);

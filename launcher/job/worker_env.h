@@ -42,6 +42,7 @@ struct generation_place { /* the same for all workers that are started together 
     int pmi_fd;              /* its descriptor of pmi_host.h; -1: none */
     int progress_fd;         /* its descriptor of progress_pipes.h; -1: none */
     int encrypt_fd;          /* its descriptor of data_secret.h; 0: none */
+    int memory_fd;           /* its descriptor of checkpoint_memory.h; 0: none */
     uint16_t ras_port;       /* where NCCL's RAS of this node's ranks listens; 0: not set */
     const char *node_dir;    /* DDP_NODE_DIR; NULL: none */
     const char *timer_file;  /* TORCHELASTIC_TIMER_FILE; NULL: the parent's stays */

@@ -27,6 +27,7 @@
 #include "common/error.h"
 #include "common/listener.h"
 #include "common/scope.h"
+#include "segments/checkpoint_memory.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -116,6 +117,7 @@ void node_init(struct node *n, const struct job_spec *spec, int null_fd)
                        .null_fd = null_fd,
                        .signal_fd = -1,
                        .encrypt_fd = -1,
+                       .memory_fd = -1,
                        .events = {.fd = -1},
                        .spawner = {.sock = -1},
                        .queue = {.consume = node_consume, .arg = n},
@@ -356,6 +358,7 @@ static void open_start(struct node *n)
         .runtime_dir = n->runtime_dir,
         .gen = &n->gen,
         .encrypt_fd = n->encrypt_fd,
+        .memory_fd = n->memory_fd,
         .supervisor = n->supervisor,
         .environment = torch_hook_environment(&n->torch_hook, warm_environment(&n->warm, environ))};
     n->events.supervisor = n->supervisor;
@@ -397,6 +400,9 @@ int node_open(struct node *n, const struct roster_link_ops *link, struct co_erro
         return rc;
     if (n->spec->encrypt && n->spec->world.has_others)
         rc = secret_share(&n->spec->world, n->spec->run_id, &n->encrypt_fd, err);
+    if (rc == 0 && n->spec->memory_checkpoint_bytes > 0)
+        rc = checkpoint_memory_make((unsigned)n->spec->n_local, n->spec->memory_checkpoint_bytes,
+                                    &n->memory_fd, err);
     if (rc < 0)
         return rc;
     open_start(n);
@@ -446,6 +452,7 @@ void node_close(struct node *n)
     }
     start_fini(&n->start);
     co_close_at(&n->encrypt_fd);
+    co_close_at(&n->memory_fd);
     warm_close(&n->warm);
     torch_hook_close(&n->torch_hook);
     node_roster_destroy(n->parts.roster);

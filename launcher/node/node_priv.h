@@ -40,6 +40,7 @@ struct node {
     struct generation_callbacks callbacks; /* of each of them */
     struct start start;
     int encrypt_fd; /* the secret of the job for its ranks (data_secret.h); -1: none */
+    int memory_fd;  /* where its ranks keep checkpoints (checkpoint_memory.h); -1: nowhere */
     char master_ip[INET6_ADDRSTRLEN]; /* of start.place; found if an argument needs it */
     struct oom_watch oom;
     struct warm warm;

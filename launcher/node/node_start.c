@@ -80,6 +80,7 @@ static int take_place(struct node *n)
         .pmi_fd = n->spec->mpi == MPI_BY_PMI1 ? SPAWN_PMI_FD : -1,
         .progress_fd = SPAWN_PROGRESS_FD,
         .encrypt_fd = n->encrypt_fd >= 0 ? SPAWN_ENCRYPT_FD : 0,
+        .memory_fd = n->memory_fd >= 0 ? SPAWN_MEMORY_FD : 0,
     };
     if (n->ras_port == 0) /* ranks that outlive a generation keep it */
         n->ras_port = find_ras_port(n);

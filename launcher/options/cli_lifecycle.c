@@ -96,6 +96,16 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
     return 0;
 }
 
+static int set_memory_checkpoints(const struct draft *d, struct job_spec *spec,
+                                  struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_MEMORY_CHECKPOINTS];
+    if (g->value == NULL)
+        return 0;
+    return co_parse_size(g->by, g->value, MEMORY_CHECKPOINT_MIN, MEMORY_CHECKPOINT_MAX,
+                         &spec->memory_checkpoint_bytes, err);
+}
+
 int cli_check_standby(const struct draft *d, const struct job_spec *spec, struct co_error *err)
 {
     const char *what = spec->has_templates ? "arguments that are filled in for each rank: "
@@ -353,6 +363,7 @@ int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *e
         ?: set_uninterruptible(d, spec, err)
         ?: set_timer_file(d, spec, err)
         ?: set_standby(d, spec, err)
+        ?: set_memory_checkpoints(d, spec, err)
         ?: set_exclusion(d, spec, err)
         ?: set_no_restart_on(d, spec, err)
         ?: check_monitor_interval(d, err)

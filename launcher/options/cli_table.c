@@ -180,6 +180,11 @@ const struct co_option cli_table[] = {
     {OPTION_STANDBY, 0, "standby", "N", .weak = true,
      .help = "Keep N more processes of the program waiting in ddp_run() of libddp, to replace "
              "failed ranks sooner. Requires --on-failure replace; one node only. Default: 0."},
+    {OPTION_MEMORY_CHECKPOINTS, 0, "memory-checkpoints", "SIZE", .weak = true,
+     .help = "Keep what ranks save by ddp_torch.save() or ddp_memory_save() in memory that "
+             "outlives them, and with several nodes a copy of it on another node. SIZE is the most "
+             "that one rank saves: 2G. Needs up to 2 times SIZE for each rank of the node, with "
+             "several nodes 4 times."},
     {OPTION_EXCLUDE_NODE_AFTER, 0, "exclude-node-after", "N[/TIME]", .weak = true,
      .help = "Exclude a node after N failures of its ranks, in total or within TIME. The other "
              "nodes continue, or wait for a new one. Default: never."},

@@ -361,7 +361,7 @@ static int spawn(struct remote_host *h, const int theirs[3])
         return rc;
     }
     const struct image_words image = {.path = path, .argv = words, .env = r->shell_env};
-    const int fds[1][SPAWN_N_FDS] = {{theirs[0], theirs[1], theirs[2], -1, -1, -1, -1, -1}};
+    const int fds[1][SPAWN_N_FDS] = {{theirs[0], theirs[1], theirs[2], -1, -1, -1, -1, -1, -1}};
     rc = image_make(&image, 1, &image_fd, &err);
     return rc < 0 ? rc : spawner_spawn(&r->spawner, (int)(h - r->hosts), 1, image_fd, fds);
 }

@@ -76,6 +76,7 @@ static const char *const staying[] = {
     DDP_ENV_CHECKPOINT_FD,
     DDP_ENV_PROGRESS_FD,
     DDP_ENV_ENCRYPT_FD,
+    DDP_ENV_MEMORY_FD,
     DDP_ENV_WORKER_SERVER,
 };
 

@@ -187,6 +187,7 @@ int dry_run_print(const struct job_spec *spec, char *const *parent, FILE *out, s
         .pmi_fd = spec->mpi == MPI_BY_PMI1 ? SPAWN_PMI_FD : -1,
         .progress_fd = SPAWN_PROGRESS_FD,
         .encrypt_fd = spec->encrypt && w->has_others ? SPAWN_ENCRYPT_FD : 0,
+        .memory_fd = spec->memory_checkpoint_bytes > 0 ? SPAWN_MEMORY_FD : 0,
     };
     struct worker_env *common = NULL;
     int rc = worker_env_create(spec, &place, parent, &common, err);

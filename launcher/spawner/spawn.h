@@ -22,6 +22,7 @@ enum {
     SPAWN_PMI_FD,
     SPAWN_PROGRESS_FD,
     SPAWN_ENCRYPT_FD,
+    SPAWN_MEMORY_FD,
     SPAWN_N_FDS
 };
 
@@ -32,7 +33,7 @@ struct spawn_order {
     char **argv; /* argv[-1] is a free slot: for "/bin/sh" in front */
     char **env;
     const struct cpu_set *cpus; /* that it may run on; NULL: where the spawner may */
-    int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 7 shall be; -1: leave that number closed */
+    int fds[SPAWN_N_FDS]; /* what its descriptors 0 .. 8 shall be; -1: leave that number closed */
     /* The answer: */
     pid_t pid;              /* it was started; 0: it was not ... */
     int error;              /* ... for this errno of clone (no more processes), of setting up, or of

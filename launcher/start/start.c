@@ -120,6 +120,7 @@ static int ask_spawner(const struct start *s, int first, const struct new_rank *
         fds[i][SPAWN_PMI_FD] = r->pmi_fd;
         fds[i][SPAWN_PROGRESS_FD] = r->progress_fd;
         fds[i][SPAWN_ENCRYPT_FD] = s->encrypt_fd;
+        fds[i][SPAWN_MEMORY_FD] = s->memory_fd;
     }
     int rc = image_make(words, (size_t)n, &image_fd, NULL);
     return rc < 0 ? rc : spawner_spawn(s->spawner, first, n, image_fd, fds);
@@ -218,7 +219,7 @@ static int ask_standby(const struct start *s, int number, char **env, const int 
 
 int start_standby(struct start *s, int number, uint64_t bytes, struct standby_ends *ret)
 {
-    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1, -1, -1};
+    int theirs[SPAWN_N_FDS] = {s->io->null_fd, -1, -1, -1, -1, -1, -1, -1, -1};
     co_autofree char **env = NULL;
     *ret = standby_ends_none;
     int rc = 0;
@@ -229,9 +230,10 @@ int start_standby(struct start *s, int number, uint64_t bytes, struct standby_en
     if (rc == 0)
         rc = make_pairs(s->gen->checkpoint_request != NULL, ret, theirs);
     theirs[SPAWN_ENCRYPT_FD] = s->encrypt_fd;
+    theirs[SPAWN_MEMORY_FD] = s->memory_fd;
     if (rc == 0)
         rc = ask_standby(s, number, env, theirs);
-    theirs[SPAWN_ENCRYPT_FD] = -1; /* the next ranks need it */
+    theirs[SPAWN_ENCRYPT_FD] = theirs[SPAWN_MEMORY_FD] = -1; /* the next ranks need them */
     for (int i = 1; i < SPAWN_N_FDS; i++)
         close_end(&theirs[i]);
     if (rc < 0)

@@ -26,6 +26,7 @@ struct start {
     struct generation_place place;       /* what its ranks get about the job ... */
     int first_rank;                      /* ... and the number there of this node's first */
     int encrypt_fd;                      /* borrowed; of data_secret.h; -1: none */
+    int memory_fd;                       /* borrowed; of checkpoint_memory.h; -1: none */
     const struct supervisor *supervisor; /* borrowed: which of its ranks are left out */
     struct worker_env *env;              /* owned; NULL: made by the first start */
 };

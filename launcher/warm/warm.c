@@ -59,6 +59,7 @@ static const char *const hidden[] = {
     DDP_ENV_CHECKPOINT_FD,
     DDP_ENV_PROGRESS_FD,
     DDP_ENV_ENCRYPT_FD,
+    DDP_ENV_MEMORY_FD,
     DDP_ENV_CHECKPOINT_SIGNAL,
     DDP_ENV_CUDA_VISIBLE_DEVICES, /* the last two: only with --virtual-local-rank */
     DDP_ENV_HIP_VISIBLE_DEVICES,

@@ -24,8 +24,8 @@ from ddp_warm_look import (find_children, find_device, find_own_folder, get_umas
                            other_threads, predict, read_file, read_words)
 
 ORDERS_FD, NOTES_FD, WISH_FD = 3, 4, 5  # as the spawner gives them
-N_RANK_FDS, NO_FD = 8, 255  # launcher/spawner/spawn.h, launcher/spawner/spawner_wire.h
-ORDER = struct.Struct("=iI8s")  # struct prefork_order
+N_RANK_FDS, NO_FD = 9, 255  # launcher/spawner/spawn.h, launcher/spawner/spawner_wire.h
+ORDER = struct.Struct("=iI9s3x")  # struct prefork_order
 WORD = struct.Struct("=Iii")  # struct prefork_word
 IMAGE_HEAD, IMAGE_WORKER = struct.Struct("@NN"), struct.Struct("@NNNN")  # launcher/spawner/image.c
 PROMISE, SEED, TAKEN = 1, 2, 3
@@ -104,15 +104,15 @@ class Parent:
         self.cwd, self.umask = os.getcwd(), get_umask()
 
     def take_fds(self):
-        """Ours out of the way: what lies below 8 in a rank is the rank's, and what an import opens must lie above."""
+        """Ours out of the way: what lies below 9 in a rank is the rank's, and what an import opens must lie above."""
         null = lift(os.open("/dev/null", os.O_RDWR))
         orders = fcntl.fcntl(ORDERS_FD, fcntl.F_DUPFD_CLOEXEC, 64)
         self.callbacks = fcntl.fcntl(NOTES_FD, fcntl.F_DUPFD_CLOEXEC, 64)
         self.wish = fcntl.fcntl(WISH_FD, fcntl.F_DUPFD_CLOEXEC, 64)
         os.close(WISH_FD)
         written = lift(os.memfd_create("written"))
-        for fd, number in (null, 0), (written, 1), (written, 2), (null, 3), (null, 4), (null, 5), (null, 6), (null, 7):
-            os.dup2(fd, number)
+        for number in range(N_RANK_FDS):
+            os.dup2(written if number in (1, 2) else null, number)
         for fd in null, written:
             os.close(fd)
         self.orders = socket.socket(fileno=orders)

@@ -28,6 +28,7 @@ expect() {
 }
 
 expect '--encrypt' ddprun --enc
+expect '--memory-checkpoints' ddprun --mem
 expect '--standalone --standby --start-method --start-timeout --stdin --store --store-allow --store-relay' ddprun --st
 expect 'checkpoint now' ddprun --admit-at ''
 expect '--tee' ddprun -n 4 --standalone --tee

@@ -213,6 +213,17 @@ START_TEST(a_worker_may_report_its_steps)
 }
 END_TEST
 
+START_TEST(a_worker_may_keep_checkpoints_in_memory)
+{
+    ck_assert_int_eq(count(MAKE("DDP_MEMORY_FD=9"), "DDP_MEMORY_FD"), 0);
+    place.memory_fd = 8;
+    const char *text = MAKE("DDP_MEMORY_FD=9");
+    ck_assert_int_eq(count(text, "DDP_MEMORY_FD="), 1);
+    ck_assert_int_eq(count(text, "DDP_MEMORY_FD=8\n"), 1);
+    place.memory_fd = 0;
+}
+END_TEST
+
 START_TEST(an_elastic_worker_gets_the_checkpoint_variables)
 {
     place.checkpoint_fd = 4;
@@ -525,6 +536,7 @@ TEST_SUITE(worker_env)
     tcase_add_test(c, nccls_ras_has_an_address_on_request);
     tcase_add_test(c, a_worker_may_set_timers);
     tcase_add_test(c, a_worker_may_report_its_steps);
+    tcase_add_test(c, a_worker_may_keep_checkpoints_in_memory);
     tcase_add_test(c, an_elastic_worker_gets_the_checkpoint_variables);
     tcase_add_test(c, the_secret_of_the_node_is_removed);
     tcase_add_test(c, variables_of_other_launchers_are_removed);

@@ -4,6 +4,21 @@
 #include <errno.h>
 #include <signal.h>
 
+START_TEST(states_may_be_kept_in_memory)
+{
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.memory_checkpoint_bytes, 0);
+    JOB("ddprun", "--memory-checkpoints", "2G", "train.py");
+    ck_assert_uint_eq(spec.memory_checkpoint_bytes, (uint64_t)2 << 30);
+    JOB("torchrun", "--memory-checkpoints=4096", "train.py");
+    ck_assert_uint_eq(spec.memory_checkpoint_bytes, 4096);
+    ck_assert_int_eq(PARSE("ddprun", "--memory-checkpoints", "4095", "train.py"), -EINVAL);
+    ck_assert_str_eq(err.text,
+                     "invalid value '4095' for --memory-checkpoints: expected a size from "
+                     "4K to 1T");
+}
+END_TEST
+
 START_TEST(restarts_have_a_number_a_window_and_exceptions)
 {
     JOB("ddprun", "train.py");
@@ -247,6 +262,7 @@ TCase *cli_end_cases(void)
 {
     TCase *t = tcase_create("end");
     tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, states_may_be_kept_in_memory);
     tcase_add_test(t, health_checks_have_a_command_a_limit_and_a_list);
     tcase_add_test(t, restarts_have_a_number_a_window_and_exceptions);
     tcase_add_test(t, a_failed_rank_is_replaced_by_default);

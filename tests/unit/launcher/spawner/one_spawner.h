@@ -62,7 +62,8 @@ static inline void spawn_many(int first, int n_workers, const char *path,
         char *own[] = {(char *)"sh", (char *)"-c", (char *)scripts[i], NULL};
         memcpy(argv[i], own, sizeof own);
         words[i] = (struct image_words){.path = path, .argv = argv[i], .env = env};
-        memcpy(fds[i], (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1, -1, -1},
+        memcpy(fds[i],
+               (int[SPAWN_N_FDS]){null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1, -1, -1, -1},
                sizeof fds[i]);
     }
     ck_assert_int_eq(image_make(words, (size_t)n_workers, &image, NULL), 0);
@@ -75,7 +76,7 @@ static inline void spawn(int rank, const char *path, char *const *argv, int out_
     char *env[] = {(char *)"GREETING=hello", NULL};
     int image = -1;
     const struct image_words words = {.path = path, .argv = argv, .env = env};
-    const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1, -1, -1}};
+    const int fds[1][SPAWN_N_FDS] = {{null_fd, out_fd, STDERR_FILENO, null_fd, -1, -1, -1, -1, -1}};
     ck_assert_int_eq(image_make(&words, 1, &image, NULL), 0);
     ck_assert_int_eq(spawner_spawn(&n, rank, 1, image, fds), 0);
     close(image);

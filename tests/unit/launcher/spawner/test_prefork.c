@@ -77,7 +77,7 @@ static void await_killed(pid_t pid)
 
 static struct spawn_order plain_order(void)
 {
-    return (struct spawn_order){.fds = {0, 1, 2, -1, -1, -1, -1, -1}};
+    return (struct spawn_order){.fds = {0, 1, 2, -1, -1, -1, -1, -1, -1}};
 }
 
 static enum prefork_taken take(struct spawn_order *orders, int n, int wait_ms)

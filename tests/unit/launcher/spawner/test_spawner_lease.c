@@ -105,7 +105,7 @@ START_TEST(the_lease_does_not_wait_for_unread_reports)
     for (int i = 0; i < N; i++) { /* the spawner reports each one twice */
         int rc;
         const int of_rank[1][SPAWN_N_FDS] = {
-            {null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1, -1, -1, -1}};
+            {null_fd, pipe_fds[1], STDERR_FILENO, null_fd, -1, -1, -1, -1, -1}};
         while ((rc = spawner_spawn(&n, i, 1, image, of_rank)) == -EAGAIN) {
             struct pollfd room = {.fd = n.sock, .events = POLLOUT};
             ck_assert_int_eq(poll(&room, 1, 20000), 1);
