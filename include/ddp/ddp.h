@@ -10,6 +10,7 @@
 #include <ddp/error.h>
 #include <ddp/group.h>
 #include <ddp/loader.h>
+#include <ddp/memory.h>
 #include <ddp/model.h>
 #include <ddp/pipeline.h>
 #include <ddp/precision.h>

@@ -153,6 +153,15 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_checkpoint_save, NULL, 0, NULL, 1);
     FAILS(ddp_checkpoint_wait, NULL);
     GIVES(ddp_completed_steps, 0, NULL);
+    RETURNS(ddp_memory_close, NULL);
+    FAILS(ddp_memory_found, NULL, NULL);
+    FAILS(ddp_memory_item_bytes, NULL, 0, NULL);
+    FAILS(ddp_memory_load, NULL, NULL, 1);
+    FAILS(ddp_memory_open, NULL, NULL);
+    FAILS(ddp_memory_open, world(), NULL);
+    FAILS(ddp_memory_read, NULL, 0, NULL, 1);
+    FAILS(ddp_memory_save, NULL, 0, NULL, 1);
+    FAILS(ddp_memory_wait, NULL);
     RETURNS(ddp_dataset_close, NULL);
     GIVES(ddp_dataset_count, 0, NULL);
     GIVES(ddp_dataset_dtype, DDP_FLOAT32, NULL);
