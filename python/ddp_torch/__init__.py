@@ -15,10 +15,11 @@ except ModuleNotFoundError:
     if sys.argv[0] != "-m":
         raise
 else:
+    from .memory import load, save
     from .process_group import ProcessGroupDdp, create, empty
     from .progress import step
 
-    __all__ = ["ProcessGroupDdp", "empty", "step"]
+    __all__ = ["ProcessGroupDdp", "empty", "load", "save", "step"]
 
     if "ddp" not in torch.distributed.Backend.backend_list:
         torch.distributed.Backend.register_backend("ddp", create, devices=["cpu"])

@@ -3,7 +3,7 @@ import ctypes
 import ctypes.util
 import os
 
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
 from torch.distributed import DistBackendError
 
@@ -42,6 +42,25 @@ class Place(ctypes.Structure):
     ]
 
 
+class MemoryItem(ctypes.Structure):
+    """struct ddp_memory_item"""
+
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+
+class MemoryState(ctypes.Structure):
+    """struct ddp_memory_state"""
+
+    _fields_ = [
+        ("step", c_int64),
+        ("n_items", c_size_t),
+        ("bytes", c_size_t),
+        ("came_from", c_int),
+        ("copied_to", c_int),
+        ("item_bytes_max", c_size_t),
+    ]
+
+
 # What stands between the group and the request: (in, out or memory), how much, of what, ...
 COLLECTIVES = {
     "all_reduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
@@ -56,6 +75,15 @@ COLLECTIVES = {
     "all_to_all": [c_void_p, c_void_p, c_size_t, c_int, c_void_p],
     "all_to_all_v": [c_void_p, POINTER(c_size_t), c_void_p, POINTER(c_size_t), c_int, c_void_p],
     "barrier": [],
+}
+# Checkpoints in memory: the arguments after the group or the memory
+MEMORY = {
+    "open": [POINTER(c_void_p)],
+    "found": [POINTER(MemoryState)],
+    "item_bytes": [c_size_t, POINTER(c_size_t)],
+    "read": [c_size_t, c_void_p, c_size_t],
+    "save": [c_int64, POINTER(MemoryItem), c_size_t],
+    "wait": [],
 }
 PLACE = "rank", "world_size", "local_rank", "local_world_size", "node_rank", "n_nodes"
 MESSAGE = [c_void_p, c_size_t, c_int, c_int, c_int, c_void_p]
@@ -120,6 +148,9 @@ class Library:
         self.wait_retry = declare(dll.ddp_wait_retry, [c_void_p, c_uint64])
         self.end_wait_retry = declare(dll.ddp_end_wait_retry, [c_void_p])
         self.store_address = declare(dll.ddp_store_address, [c_void_p, c_char_p, c_size_t, POINTER(c_int)])
+        for name, arguments in MEMORY.items():
+            setattr(self, "memory_" + name, declare(getattr(dll, "ddp_memory_" + name), [c_void_p, *arguments]))
+        self.memory_close = declare(dll.ddp_memory_close, [c_void_p], None)
         for name in PLACE:
             setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p]))
         for name in "generation", "completed_steps":

@@ -67,18 +67,17 @@ class Job:
 
 
 def make_table(words):
-    """From the words of all ranks, and whether this can be the job for them: whether it can for all, a name, and the number of
-    each rank's node, in the order of their first ranks."""
+    """From what the ranks can, and their words: whether all can, a name, and the number of each rank's node, in the order of their
+    first ranks."""
     numbers = {}
     nodes = [numbers.setdefault(word, len(numbers)) for _, word in words]
-    is_job = all(can_be for can_be, _ in words)
-    return json.dumps({"is_job": is_job, "name": os.urandom(16).hex(), "nodes": nodes})
+    return json.dumps({"all_can": all(can for can, _ in words), "name": os.urandom(16).hex(), "nodes": nodes})
 
 
-def exchange(store, rank, size):
+def exchange(store, rank, size, can, word):
     """The table, from all ranks to all. A store may serve the same group again: each rendezvous has a number."""
     number = store.add(f"ddp/{rank}/rendezvous", 1)
-    store.set(f"ddp/{number}/node/{rank}", json.dumps([Job.can_be(rank, size), node_word()]))
+    store.set(f"ddp/{number}/node/{rank}", json.dumps([can, word]))
     if rank == 0:
         words = [json.loads(store.get(f"ddp/{number}/node/{other}")) for other in range(size)]
         store.set(f"ddp/{number}/table", make_table(words))
@@ -120,11 +119,11 @@ def join(store, rank, size, timeout):
     if Job.world is not None and not Job.world_is_taken:
         Job.world_is_taken = True
         return Job.world
-    table = exchange(store, rank, size) if size > 1 else json.loads(make_table([(False, "")]))
+    table = exchange(store, rank, size, Job.can_be(rank, size), node_word()) if size > 1 else json.loads(make_table([(False, "")]))
     timeout_ms = max(1, timeout // timedelta(milliseconds=1))
     handle = ctypes.c_void_p()
     options = InitOpts(start_timeout_ms=timeout_ms, timeout_ms=timeout_ms, progress_thread=1)
-    if table["is_job"]:
+    if table["all_can"]:
         Job.was_joined = True
         status = library.init(ctypes.byref(options), ctypes.byref(handle))
     else:

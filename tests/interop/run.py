@@ -21,6 +21,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -468,6 +469,72 @@ def recovers(program, env, python, folder, *cases):
 def ddp_torch_saves_what_a_step_changes(program, version, python, env, folder):
     out, _ = run([python, script("torch_backend/ddp_torch_saves.py"), folder], with_ddp_torch(env))
     require(out, rf"torch {version}\S*: all comes back", "stdout")
+
+
+def remembers(program, env, words, backend, kills):
+    """The final states, and the steps with which each rank began."""
+    out, err = run([program, *words, "--max-restarts", "2", script("torch_backend/ddp_torch_remembers.py"), "train", backend, str(kills)],
+                   with_ddp_torch(env))
+    return sorted(re.findall(r"(?m)^.*?(rank \d+ ends with .*)$", out)), re.findall(r"rank (\d+) of generation (\d+) begins with step (\d+)", out), out + err
+
+
+def await_listener(port, process):
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end and process.poll() is None:
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    fail(f"no process listens on port {port}")
+
+
+def remembers_a_lost_node(program, env, backend):
+    """Two nodes on this machine. The second one is killed, and a third one gets its state."""
+    port = free_port()
+    words = [program, "--nnodes", "2", "-p", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job",
+             "--max-restarts", "2", "--memory-checkpoints", "1M"]
+    last = [script("torch_backend/ddp_torch_remembers.py"), "train", backend, "0"]
+    env = dict(with_ddp_torch(env), DDP_TOKEN="0123456789abcdef0123456789abcdef")
+    with contextlib.ExitStack() as stack:
+        def start(number, **more):
+            node = stack.enter_context(subprocess.Popen([*words, "--local-addr", f"127.0.0.{number}", *last], env=dict(env, **more),
+                                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+            stack.callback(node.kill)
+            return node
+
+        first = start(1)
+        await_listener(port, first)  # it is the coordinator
+        victim = start(2, TEST_VICTIM="1")
+        lost, _ = victim.communicate(timeout=DEADLINE_S)
+        third = start(3)
+        out = "".join(node.communicate(timeout=DEADLINE_S)[0] for node in (third, first))
+    print(lost, out, sep="\n--- the others:\n", flush=True)
+    if victim.returncode != -signal.SIGKILL or first.returncode != 0 or third.returncode != 0:
+        fail(f"exit statuses {victim.returncode}, {first.returncode}, {third.returncode}")
+    return sorted(re.findall(r"(?m)^.*?(rank \d+ ends with .*)$", out)), re.findall(r"rank (\d+) of generation (\d+) begins with step (\d+)", out)
+
+
+def ddp_torch_remembers_states(program, version, python, env, folder):
+    one = [program, "-n", "1", "--memory-checkpoints", "16M", script("torch_backend/ddp_torch_remembers.py"), "kinds"]
+    out, _ = run(one, with_ddp_torch(env))
+    require(out, rf"torch {version}\S*: all comes back", "stdout")
+    plain, _, text = remembers(program, env, ["-n", "2"], "gloo", 0)
+    require(text, "no memory", "stdout")
+    require(text, "start the job with ddprun --memory-checkpoints SIZE", "stderr")
+    ends, begun, _ = remembers(program, env, ["-n", "2", "--memory-checkpoints", "1M", "--warm"], "gloo", 2)
+    if len(plain) != 2 or ends != plain:
+        fail(f"the ranks end with {ends}, without deaths with {plain}")
+    if {(int(g), int(s)) for _, g, s in begun} != {(0, 0), (1, 3), (2, 6)}:
+        fail(f"the ranks began with {begun}")
+
+
+def ddp_torch_remembers_states_of_a_lost_node(program, version, python, env, folder):
+    plain, _, _ = remembers(program, env, ["-n", "2"], "ddp", 0)
+    ends, begun = remembers_a_lost_node(program, env, "ddp")
+    if len(plain) != 2 or ends != plain:
+        fail(f"with a lost node the ranks end with {ends}, without with {plain}")
+    if {int(s) for _, g, s in begun if g != "0"} not in ({2}, {3}):  # its copies may not have been complete
+        fail(f"after the loss of a node the ranks began with {begun}")
 
 
 def ddp_torch_recovers_with_the_same_bits(program, version, python, env, folder):
