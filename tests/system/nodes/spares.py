@@ -44,6 +44,32 @@ class Spares(unittest.TestCase):
                 self.assertRegex(spare.hear(1)[0], "^[01] up$")
                 end(self, *(nodes - {victim, a}), a)
 
+    def test_a_node_that_returns_while_others_stop_is_preferred_to_a_spare(self):
+        # the first ranks end when the file is there: their generation ends only after the node has returned
+        with tempfile.TemporaryDirectory() as folder:
+            script = f"test $TORCHELASTIC_RESTART_COUNT = 0 && trap '' TERM; echo $RANK $GROUP_RANK > $TEST_FIFO; " \
+                f"test $TORCHELASTIC_RESTART_COUNT = 0 || exec sleep 1000; until test -e {folder}/go; do sleep 0.05; done"
+            words = [(*c10d(self.port, "--local-addr", f"127.0.0.{i}", "--spares", "1", "--max-restarts", "1",
+                            "--shutdown-timeout", "600s"), "sh", "-c", script) for i in (1, 2, 3)]
+            with Node(*words[0]) as a:
+                await_endpoint(self.port)
+                with Node(*words[1]) as b:
+                    self.assertEqual((a.hear(1), b.hear(1)), (["0 0"], ["1 1"]))
+                    with Node(*words[2]) as spare:
+                        await_spare(spare)
+                        b.process.kill()
+                        with Node(*words[1]) as returned:
+                            # both wait for the ranks of node a
+                            for node in spare, returned:
+                                await_socket(node)
+                                await_true(lambda node=node: "to stop" in (status(node)[0]["waiting"] or ""))
+                            open(f"{folder}/go", "w").close()
+                            self.assertEqual(returned.hear(1), ["1 1"])
+                            self.assertEqual(a.hear(1), ["0 0"])
+                            await_true(lambda: "this node is a spare" in (status(spare)[0]["waiting"] or ""))
+                            self.assertTrue(spare.hear_nothing())
+                            end(self, returned, spare, a)
+
     def test_a_spare_that_was_not_needed_succeeds(self):
         # ranks end when the spare is one
         with tempfile.TemporaryDirectory() as folder:
