@@ -1,5 +1,6 @@
 #include "live_page.h"
 
+#include "health_list.h"
 #include "job_figures.h"
 #include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
@@ -181,9 +182,33 @@ static void print_others(const struct status *s, FILE *out)
     fputs("</table>\n", out);
 }
 
+/* Those that take part in no generation now. */
+static void print_unhealthy(const struct health_list *l, FILE *out)
+{
+    bool has_begun = false;
+    for (uint32_t i = 0; l != NULL && i < l->n; i++) {
+        const struct health_list_node *node = &l->nodes[i];
+        if (!node->is_bad)
+            continue;
+        if (!has_begun)
+            fputs("<h2>Unhealthy nodes</h2>\n<table id=\"unhealthy\"><tr><th>node</th><th>reason"
+                  "</th><th class=\"n\">times</th></tr>\n",
+                  out);
+        has_begun = true;
+        fputs("<tr><td>", out);
+        co_escape_html(node->name, out);
+        fputs("</td><td class=\"bad\">", out);
+        co_escape_html(node->reason, out);
+        fprintf(out, "</td><td class=\"n\">%" PRIu32 "</td></tr>\n", node->n_times);
+    }
+    if (has_begun)
+        fputs("</table>\n", out);
+}
+
 void live_page_print(const struct status *s, const struct live_failure *failure, FILE *out)
 {
     print_state(s, out);
+    print_unhealthy(s->unhealthy, out);
     fputs("<h2>Ranks of this node</h2>\n<table id=\"now\"><tr>" HEADS "<th>last line</th></tr>\n",
           out);
     for (int i = 0; i < s->spec->n_local; i++)

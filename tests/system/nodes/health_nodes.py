@@ -9,6 +9,7 @@ import unittest
 
 from ctl import ctl, status
 from harness import RANK, await_true, main
+from http_client import get, port_of
 from json_schema import check_event, check_report
 from node import UP, Node, await_endpoint, c10d, end
 from ports import free_port
@@ -74,6 +75,21 @@ class HealthOfNodes(unittest.TestCase):
         check_report(report)
         self.assertEqual(report["unhealthy"],
                          [{"node": B, "reason": "GPU 3 has fallen off the bus", "times": 1, "unhealthy": False}])
+
+    def test_the_page_of_another_node_has_the_reason(self):
+        self.put(B, "link <mlx5_0/1> is down\n")
+        with Node(*self.words(A, "--http", "0"), RANK, *UP) as a:
+            port = port_of(a)
+            self.assertEqual(a.hear(1), ["0 up"])
+            self.assertNotIn('id="unhealthy"', get(port, "/")[2])
+            with Node(*self.words(B), RANK, *UP) as b:
+                await_true(lambda: '<table id="unhealthy">' in get(port, "/")[2])
+                self.assertIn(f'<tr><td>{B}</td><td class="bad">link &lt;mlx5_0/1&gt; is down</td>', get(port, "/")[2])
+                self.assertEqual(json.loads(get(port, "/status")[2])["unhealthy"], [{"node": B, "reason": "link <mlx5_0/1> is down"}])
+                os.unlink(self.path(B))
+                self.assertEqual(b.hear(1), ["1 up"])
+                await_true(lambda: 'id="unhealthy"' not in get(port, "/")[2])
+                end(self, b, a)
 
     def test_the_job_continues_without_a_node_that_is_unhealthy_after_its_failure(self):
         script = f"echo $RANK/$WORLD_SIZE > $TEST_FIFO; test -n \"$BAD\" && {{ echo worn out > {self.path(B)}; exit 1; }}; exec sleep 1000"

@@ -1,6 +1,7 @@
 /* /metrics and the page of a running job, of a node that is made up. */
 #include "launcher/diagnosis/ras_report.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/reporting/health_list.h"
 #include "launcher/reporting/job_figures.h"
 #include "launcher/reporting/live_page.h"
 #include "launcher/reporting/metrics.h"
@@ -218,6 +219,25 @@ START_TEST(the_live_page_shows_other_nodes_and_when_they_were_heard)
 }
 END_TEST
 
+START_TEST(the_live_page_shows_nodes_that_are_unhealthy_now)
+{
+    struct health_list list = {.n = 0};
+    failure = (struct live_failure){0};
+    status.unhealthy = &list;
+    print(print_live);
+    ASSERT_LACKS("id=\"unhealthy\"");
+    health_list_note(&list, "n3", MESSAGE_UNFIT, "<b>GPU 3</b> needs a reset");
+    health_list_note(&list, "n4", MESSAGE_UNFIT, "no disk");
+    health_list_note(&list, "n4", MESSAGE_FIT, "");
+    print(print_live);
+    ASSERT_HAS("<table id=\"unhealthy\"><tr><th>node</th><th>reason</th>");
+    ASSERT_HAS("<tr><td>n3</td><td class=\"bad\">&lt;b&gt;GPU 3&lt;/b&gt; needs a reset</td>"
+               "<td class=\"n\">1</td></tr>\n</table>\n");
+    ASSERT_LACKS("no disk");
+    health_list_fini(&list);
+}
+END_TEST
+
 START_TEST(the_live_page_shows_no_tail_before_a_failure)
 {
     failure = (struct live_failure){0};
@@ -253,6 +273,7 @@ TEST_SUITE(metrics)
     tcase_add_test(tc, the_ranks_of_other_nodes_are_in_the_metrics_until_they_are_stale);
     tcase_add_test(tc, the_live_page_shows_other_nodes_and_when_they_were_heard);
     tcase_add_test(tc, the_live_page_escapes_what_ranks_write);
+    tcase_add_test(tc, the_live_page_shows_nodes_that_are_unhealthy_now);
     tcase_add_test(tc, the_live_page_shows_no_tail_before_a_failure);
     tcase_add_test(tc, the_live_page_marks_a_slow_rank);
     suite_add_tcase(suite, tc);
