@@ -23,6 +23,10 @@
  * generations. One more check: a node is assigned as many ranks as it has, or one more for each
  * rank that died too late to be reported.
  *
+ * If nodes check their health (config.checks), a check succeeds, or finds a node unhealthy (SICK),
+ * while its ranks do not run. Two more checks: the roster gives places only to nodes that it knows
+ * to be fit; and no node starts ranks without a check that succeeded after its last ranks ended.
+ *
  * The roster may be lost, and another one take over (MOVE): before, between and after the moments
  * at which the record of a generation is written and confirmed. Two more checks: ranks are not
  * killed because of that alone; and ranks that rendezvous and have completed as many steps have
@@ -146,14 +150,20 @@ static const char *const act_names[] = {
     [SAVE] = "saves",
     [BREAK] = "hears that others are gone",
     [SEE] = "sees that its rank has failed",
+    [CHECK] = "is found healthy",
     [MEET] = "meets the others",
     [STEP] = "completes a step",
     [HEAL] = "is heard again",
 };
 
 static const char *const fault_names[] = {
-    [KILL] = "is killed", [RESET] = "is reset",           [FAIL] = "fails",
-    [LEAVE] = "leaves",   [RENEW] = "asks for a restart", [SILENCE] = "is silent",
+    [KILL] = "is killed",
+    [RESET] = "is reset",
+    [FAIL] = "fails",
+    [LEAVE] = "leaves",
+    [RENEW] = "asks for a restart",
+    [SILENCE] = "is silent",
+    [SICK] = "is found unhealthy",
 };
 
 static void print_act(const struct act *a)
@@ -252,6 +262,7 @@ static bool explore(const struct config *config, size_t max_states)
 /* A few are for every day; all of them take ten minutes and two gigabytes. */
 #define NOW        MESSAGE_ADMIT_NOW
 #define SAVE_FIRST MESSAGE_ADMIT_AT_CHECKPOINT
+#define CHECKS     false, false, 0, false, true
 /* clang-format off */
 static const struct config configs[] = {
     /* name                              daily  min max restarts     leases faults */
@@ -269,6 +280,7 @@ static const struct config configs[] = {
     {"1, a takeover",                    true,  1, 1, 0, NOW,        false, {[MOVE] = 1}},
     {"1:2 with leases",                  true,  1, 2, 0, NOW,        true,  {0}},
     {"3 with leases",                    true,  3, 3, 0, NOW,        true,  {0}},
+    {"2, an unhealthy node",             true,  2, 2, 0, NOW,        false, {[SICK] = 1}, CHECKS},
 
     {"1:2, a kill, a failure",           false, 1, 2, 0, NOW,        false, {[KILL] = 1, [FAIL] = 1}},
     {"2:3, a reset",                     false, 2, 3, 0, NOW,        false, {[RESET] = 1}},
@@ -304,6 +316,15 @@ static const struct config configs[] = {
     {"1:2 with leases, a slow message",  false, 1, 2, 0, NOW,        true,  {[SLOW] = 1}},
     {"1:2 with leases, a kill",          false, 1, 2, 0, NOW,        true,  {[KILL] = 1}},
     {"1:2 with leases, a silence",       false, 1, 2, 0, NOW,        true,  {[SILENCE] = 1}},
+    {"1:2, an unhealthy node",           false, 1, 2, 0, NOW,        false, {[SICK] = 1}, CHECKS},
+    {"2:3, an unhealthy node",           false, 2, 3, 0, NOW,        false, {[SICK] = 1}, CHECKS},
+    {"1:2, an unhealthy node, a kill",   false, 1, 2, 0, NOW,        false, {[SICK] = 1, [KILL] = 1}, CHECKS},
+    {"1:2, an unhealthy node, a failure", false, 1, 2, 1, NOW,       false, {[SICK] = 1, [FAIL] = 1}, CHECKS},
+    {"1:2, an unhealthy node, a reset",  false, 1, 2, 0, NOW,        false, {[SICK] = 1, [RESET] = 1}, CHECKS},
+    {"1:2, a late check",                false, 1, 2, 0, NOW,        false, {[SICK] = 1, [SLOW] = 1}, CHECKS},
+    {"1:2, an unhealthy node, in place", false, 1, 2, 1, NOW,        false, {[SICK] = 1, [FAIL] = 1}, false, true, 1, false, true},
+    {"1, an unhealthy node, a takeover", false, 1, 1, 0, NOW,        false, {[SICK] = 1, [MOVE] = 1}, CHECKS},
+    {"1:2 at a checkpoint, an unhealthy node", false, 1, 2, 0, SAVE_FIRST, false, {[SICK] = 1}, CHECKS},
 };
 /* clang-format on */
 

@@ -41,6 +41,12 @@ static void add(struct acts *acts, bool can, enum act_type type, int node, int l
             (struct act){(uint8_t)type, (uint8_t)node, (uint8_t)link, (uint8_t)detail};
 }
 
+/* As fitness.c does. */
+static bool can_check(const struct world *w, const struct node *n)
+{
+    return w->config->checks && may_check(member_get_state(n->member));
+}
+
 static void list_faults(const struct world *w, int i, struct acts *acts)
 {
     const struct node *n = &w->nodes[i];
@@ -54,6 +60,8 @@ static void list_faults(const struct world *w, int i, struct acts *acts)
     add(acts, w->budget[RENEW] > 0 && member_get_state(n->member) == MEMBER_RUNNING, FAULT, i, 0,
         RENEW);
     add(acts, w->budget[SILENCE] > 0 && !n->is_silent, FAULT, i, 0, SILENCE);
+    add(acts, w->budget[SICK] > 0 && can_check(w, n) && n->member->health != MEMBER_HEALTH_UNFIT,
+        FAULT, i, 0, SICK);
 }
 
 /* Those that the generation was made of, if all of them run in it. */
@@ -116,6 +124,8 @@ static void list_node(const struct world *w, int i, struct acts *acts, bool *ret
         return;
     *ret_hurries |= n->is_connecting && !n->is_silent;
     *ret_hurries |= n->opens || n->stops || n->fails;
+    *ret_hurries |= can_check(w, n) && n->member->health == MEMBER_HEALTH_UNKNOWN;
+    add(acts, can_check(w, n) && n->member->health != MEMBER_HEALTH_FIT, CHECK, i, 0, 0);
     add(acts, n->is_connecting && !n->is_silent, CONNECT, i, 0, 0);
     add(acts, n->opens, OPEN, i, 0, 0);
     list_ranks(w, i, acts);
@@ -358,6 +368,9 @@ static void befall(struct world *w, struct node *n, enum fault fault)
         feed_node(w, n, (struct member_input){.type = MEMBER_RESTART});
     } else if (fault == SILENCE) {
         n->is_silent = true;
+    } else if (fault == SICK) {
+        n->is_fit = false;
+        feed_node(w, n, (struct member_input){.type = MEMBER_UNFIT, .text = "sick"});
     } else {
         break_peers(w, n);
         feed_node(w, n,
@@ -413,6 +426,10 @@ void act_do(struct world *w, struct act act)
         break;
     case KEEP:
         park(w, n);
+        break;
+    case CHECK:
+        n->is_fit = true;
+        feed_node(w, n, (struct member_input){.type = MEMBER_FIT});
         break;
     case MEET:
         meet(w, n);

@@ -17,6 +17,7 @@ enum act_type {
     SAVE,
     BREAK,
     SEE,
+    CHECK, /* its check of its health succeeds */
     MEET,
     STEP,
     FAULT, /* which one: struct act.detail */

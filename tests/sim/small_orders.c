@@ -99,7 +99,8 @@ static void carry_out_roster(struct world *w, const struct roster_actions *actio
             end_job(w);
         else if (a->type == ROSTER_CLOSE && l != NULL)
             close_end(l, TO_ROSTER);
-        else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_NODE]) {
+        else if (a->type == ROSTER_SEND && l != NULL && l->has_end[TO_NODE] &&
+                 a->message.type != MESSAGE_HEALTH) { /* a member does not look at those */
             promise_of_move(w, &w->nodes[node], &a->message);
             post(l, TO_NODE, mail_pack(w, &a->message));
         }
@@ -155,6 +156,7 @@ static void start_ranks(struct world *w, struct node *n)
     n->n_late = n->all_late = 0;
     uint16_t *port = &w->ports[p->generation];
     promise(!n->runs, "ranks are started while others run");
+    promise(!w->config->checks || n->is_fit, "a node starts ranks that was not found healthy");
     promise(*port != 0 || p->place.leads, "somebody started before the leader");
     for (int i = 0; *port == 0 && i < MAX_GENERATIONS; i++)
         promise(w->ports[i] != p->place.port, "two generations share a store");
@@ -207,10 +209,25 @@ void carry_out_node(struct world *w, struct node *n, const struct member_orders 
         note_end(w, n);
 }
 
+bool may_check(enum member_state state)
+{
+    return state == MEMBER_JOINING || state == MEMBER_WAITING || state == MEMBER_PARKED;
+}
+
+/* What was found before ranks ran, or in another session, does not count any more. */
+static void note_state(struct node *n, enum member_state from)
+{
+    const enum member_state to = member_get_state(n->member);
+    if (from != to && may_check(to) && (!may_check(from) || to == MEMBER_JOINING))
+        n->is_fit = false;
+}
+
 void feed_node(struct world *w, struct node *n, struct member_input in)
 {
     struct member_orders orders;
+    const enum member_state from = member_get_state(n->member);
     in.now_ms = w->now_ms;
     member_step(n->member, &in, &orders);
+    note_state(n, from);
     carry_out_node(w, n, &orders);
 }

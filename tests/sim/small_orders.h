@@ -9,6 +9,9 @@ void feed_roster(struct world *w, struct roster_input in);
 void feed_node(struct world *w, struct node *n, struct member_input in);
 void carry_out_node(struct world *w, struct node *n, const struct member_orders *o);
 
+/* Does a node check its health in this state? */
+bool may_check(enum member_state state);
+
 /* Put on a connection to that end; and free its place once neither end receives from it. */
 void post(struct link *l, enum direction to, struct mail mail);
 void free_if_over(struct link *l);

@@ -27,6 +27,7 @@ static void check_places(const struct world *w)
         ranks |= own;
         n_members++;
         world_size += v.n_local;
+        promise(v.is_fit, "a node has a place that is not known to be healthy");
     }
     promise(ranks + 1 == 1u << world_size, "ranks are not dense");
     promise(n_members >= w->config->min_nodes && n_members <= w->config->max_nodes,

@@ -16,7 +16,9 @@ struct message_hello world_hello(const struct world *w, int node)
                                   .n_local = (uint32_t)node + 1,
                                   .resumes = MESSAGE_NO_GENERATION,
                                   .stop_ms = 500,
-                                  .terms = w->roster->terms};
+                                  .terms = w->roster->terms,
+                                  .checks = w->config->checks,
+                                  .check_ms = w->config->checks ? 500 : 0};
     hello.instance[0] = (uint8_t)(node + 1);
     return hello;
 }
@@ -256,6 +258,7 @@ static void put_member(struct digest *d, const struct member *m)
     for (uint32_t i = 0; i < m->n_reports; i++)
         put(d, m->reports[i]);
     put(d, m->knows_end ? (uint64_t)m->end.exit_code : 256);
+    put(d, m->health);
     if (!d->w->config->leases)
         return;
     put_age(d, m->lease.from_ms);
@@ -270,7 +273,7 @@ static void put_node(struct digest *d, const struct node *n)
     put(d, n->was_started | n->is_gone << 1 | n->is_silent << 2 | n->is_connecting << 3 |
                n->opens << 4 | n->runs << 5 | n->stops << 7 | n->breaks << 8 | n->yields << 9 |
                n->fails << 10 | n->ended_by_roster << 11 | n->parks << 12 | n->has_met << 13 |
-               n->is_broken << 14 | n->recovers << 16);
+               n->is_broken << 14 | n->recovers << 16 | n->is_fit << 17);
     put(d, n->n_steps | n->n_ranks << 8 | (uint64_t)n->n_late << 32 | (uint64_t)n->all_late << 40);
     put(d, n->stops && n->recovers && n->may_park);
     for (int i = 0; i < N_NODES; i++)
@@ -296,7 +299,7 @@ static void put_roster_node(struct digest *d, const struct roster_node *n)
     put(d, (uint64_t)owner_of(n) + 100);
     put(d, n->absent ? 0 : link_name(&d->w->nodes[owner_of(n)], n->link));
     put(d, n->part | (uint64_t)n->done << 8 | (uint64_t)n->saved << 9 | (uint64_t)n->leaves << 10 |
-               (uint64_t)n->condemned << 11 | (uint64_t)n->in << 12);
+               (uint64_t)n->condemned << 11 | (uint64_t)n->in << 12 | (uint64_t)n->health << 20);
     put(d, (uint32_t)n->seat | (uint64_t)n->first_rank << 32);
     put(d, n->n_local | (uint64_t)n->n_next << 32);
     if (d->w->config->budget[MOVE] > 0) {
@@ -325,6 +328,7 @@ static void put_roster(struct digest *d, const struct roster *r)
     put_time(d, r->deadline_ms);
     put_time(d, r->state == ROSTER_OPEN ? r->gather_deadline_ms : CO_NEVER_MS);
     put_time(d, r->state == ROSTER_STOPPING ? r->pause_until_ms : CO_NEVER_MS);
+    put_time(d, r->n_unchecked > 0 ? r->unchecked_until_ms : CO_NEVER_MS);
     put(d, roster_generation(r) == MESSAGE_NO_GENERATION);
     put(d, r->ready | r->pending << 1 | r->is_ending << 2);
     put_port(d, r->ready ? r->port : 0);
@@ -466,6 +470,9 @@ struct mail mail_pack(const struct world *w, const struct message *m)
     case MESSAGE_STOPPED:
         p.numbers[0] = m->stopped.n_local;
         break;
+    case MESSAGE_HEALTH:
+        p.why = (uint8_t)m->health.fitness;
+        break;
     case MESSAGE_STOP:
         p.why = (uint8_t)m->stop.why;
         break;
@@ -527,6 +534,10 @@ struct message mail_unpack(const struct world *w, int node, const struct mail *p
         break;
     case MESSAGE_STOPPED:
         m.stopped.n_local = p->numbers[0];
+        break;
+    case MESSAGE_HEALTH: /* of a node: it is the only one whose end cares */
+        m.health = (struct message_health){(enum message_fitness)p->why, "",
+                                           p->why == MESSAGE_UNFIT ? "sick" : ""};
         break;
     case MESSAGE_STOP:
         m.stop = (struct message_stop){(enum message_why)p->why, ""};

@@ -41,8 +41,8 @@ struct link {
 };
 
 /* So many of each event may happen. RENEW: a requested restart. MOVE: the roster is lost, and
- * another one takes over. */
-enum fault { KILL, RESET, FAIL, LEAVE, RENEW, SILENCE, SLOW, MOVE, N_FAULTS };
+ * another one takes over. SICK: a check finds a node not healthy. */
+enum fault { KILL, RESET, FAIL, LEAVE, RENEW, SILENCE, SLOW, MOVE, SICK, N_FAULTS };
 
 /* The newest generation's, where the roster may be lost: written, then confirmed. */
 enum record_phase { RECORD_WANTED, RECORD_WRITTEN, RECORD_CONFIRMED };
@@ -58,6 +58,7 @@ struct config {
     bool recovers; /* ranks outlive the end of a generation, as those of ddp_run() do */
     int steps;     /* that all of its ranks may complete, together, in all of the job */
     bool drops; /* with recovers: ranks that die are not replaced where others of their node live */
+    bool checks; /* all nodes check their health */
 };
 
 struct node {
@@ -74,6 +75,7 @@ struct node {
     uint8_t n_steps;  /* that they have completed, those that they were given included */
     uint32_t history; /* of these steps: the generations in which they were completed */
     bool fails;       /* by itself; ddprun has not seen it yet */
+    bool is_fit;      /* a check has succeeded since its ranks ran */
     uint32_t n_ranks; /* of its ranks those that would be in the next generation */
     uint8_t
         n_late; /* so many of those that were parked have died since they left a generation ... */
