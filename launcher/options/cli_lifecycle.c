@@ -85,7 +85,10 @@ static int set_standby(const struct draft *d, struct job_spec *spec, struct co_e
     if (rc < 0)
         return rc;
     if (n > 0 && spec->world.has_others)
-        return co_fail(err, -EINVAL, "%s is not supported with several nodes", g->by);
+        return co_fail(err, -EINVAL,
+                       "%s is not supported with several nodes; for nodes that wait with imported "
+                       "modules, use --spares with --warm",
+                       g->by);
     if (n > 0 && (spec->on_failure != FAILURE_REPLACES || !job_spec_recovers(spec)))
         return co_fail(err, -EINVAL, "%s requires --max-restarts and --on-failure replace", g->by);
     if (spec->n_local + n > JOB_RANKS_MAX)
