@@ -1,5 +1,6 @@
 /* ddprun - start and monitor the ranks of a distributed job, report why it ended. */
 #include "launcher/generation/step_store.h"
+#include "launcher/health/domain.h"
 #include "launcher/hosts/schedulers.h"
 #include "launcher/job/env_names.h"
 #include "launcher/job/job_spec.h"
@@ -17,6 +18,7 @@
 #include "launcher/platform/exec_error.h"
 #include "launcher/platform/gpus.h"
 #include "launcher/platform/linkage.h"
+#include "launcher/platform/own_addresses.h"
 #include "launcher/platform/title.h"
 #include "launcher/remote/launch_channel.h"
 #include "launcher/remote/payload.h"
@@ -49,6 +51,7 @@ enum {
     EXIT_USAGE = 2,
     EXIT_UNAVAILABLE = 69,
     EXIT_INTERNAL = 70,
+    EXIT_CONFIG = 78,
     EXIT_CANNOT = 126,
     EXIT_NO_FILE = 127
 };
@@ -166,6 +169,26 @@ static int find_secret(struct job_spec *spec)
     return judge_secret(spec, rc, note, &err);
 }
 
+/* Costs nothing without --segment. returns 0; else what to exit with */
+static int find_domain(struct job_spec *spec)
+{
+    struct job_world *w = &spec->world;
+    char name[MESSAGE_NAME_BYTES], domain[MESSAGE_DOMAIN_BYTES];
+    struct co_error err;
+    if (w->segment == 0 || spec->remote != NULL)
+        return 0;
+    own_name_find(w->node_name, name);
+    int rc = domain_find(w->domain_rule, name,
+                         spec->gpus != NULL ? spec->gpus : gpus_visible_here(), domain, &err);
+    if (rc < 0)
+        return print_error(&err, rc == -ENOENT || rc == -EINVAL ? EXIT_CONFIG : EXIT_INTERNAL);
+    w->domain = strdup(domain);
+    if (w->domain != NULL)
+        return 0;
+    say(CO_ERROR, "out of memory");
+    return EXIT_INTERNAL;
+}
+
 static int run_job(struct job_spec *spec, int null_fd)
 {
     struct node_end end = {0};
@@ -176,6 +199,8 @@ static int run_job(struct job_spec *spec, int null_fd)
                                                                     : &endpoint_link_ops;
     int code = find_secret(spec);
     co_secret_env_drop();
+    if (code == 0)
+        code = find_domain(spec);
     if (code != 0)
         return code;
     int rc = spec->remote != NULL ? remote_run(spec, null_fd, &end, &err)

@@ -18,6 +18,7 @@ enum {
     HEALTH_LINKS_MAX = 64,
     HEALTH_LINK_BYTES = 40, /* "ib0", "mlx5_0/1" */
     HEALTH_GPUS_MAX = 64,
+    HEALTH_FABRIC_BYTES = 64, /* a UUID, and a number */
 };
 
 #define HEALTH_UNKNOWN       UINT64_MAX
@@ -82,6 +83,11 @@ struct health_facts { /* plain data: it travels as it is */
     struct health_link_facts links[HEALTH_LINKS_MAX];
     struct health_gpu_facts gpus[HEALTH_GPUS_MAX];
     char gpu_trouble[HEALTH_TEXT_BYTES]; /* NVML is there, and fails; "": it does not */
+
+    /* The NVLink domain of all GPUs, "CLUSTERUUID.CLIQUE", if it was asked for; or why it is not
+     * known. It breaks no rule. */
+    char fabric[HEALTH_FABRIC_BYTES];
+    char fabric_trouble[HEALTH_TEXT_BYTES];
 };
 
 /* The clock of this node, compared with the coordinator's. */

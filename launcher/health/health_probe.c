@@ -35,6 +35,8 @@ static void read_all(const struct health_probe_opts *o, struct nvml *nvml, const
     health_facts_read(o->checks, o->root, o->log_dir, ret);
     nvml_read(nvml, ret);
     strcpy(ret->gpu_trouble, trouble);
+    if (o->fabric)
+        nvml_read_fabric(nvml, ret);
 }
 
 /* A driver frees the memory of a process that has ended a moment later. */
@@ -75,7 +77,7 @@ static _Noreturn void live(const struct health_probe_opts *o, pid_t ddprun, int 
     prctl(PR_SET_NAME, "ddp-health");
     setrlimit(RLIMIT_CORE, &no_core);
     keep_only(sock);
-    if (o->checks->gpu)
+    if (o->checks->gpu || o->fabric)
         nvml_open(o->nvml, o->visible, &nvml, trouble);
     while (recv(sock, &r, sizeof r, 0) == (ssize_t)sizeof r) {
         answer(o, nvml, trouble, &r, &facts);

@@ -26,6 +26,7 @@ struct health_probe_opts { /* all borrowed, for the fork */
     const char *root, *log_dir; /* as in health_facts.h */
     const char *nvml;           /* the library */
     const char *visible;        /* as in nvml.h */
+    bool fabric;                /* the NVLink domain is asked for */
 };
 
 /* The caller is single-threaded.

@@ -1,6 +1,6 @@
 /* nvml.c - what is used of NVML's interface is declared here: its header may not be installed, and
  * its library has kept these functions for years. Field 230, the recovery action, is of driver 570;
- * an older one does not know it. */
+ * an older one does not know it. The NVLink domain of a GPU is of driver 525. */
 #include "nvml.h"
 
 #include "launcher/platform/gpus.h"
@@ -24,6 +24,9 @@ enum {
     NVML_VOLATILE = 0,
     NVML_RECOVERY_ACTION = 230,
     NVML_EVENT_XID = 8,
+    NVML_FABRIC_NOT_SUPPORTED = 0,
+    NVML_FABRIC_COMPLETED = 3,
+    UUID_BYTES = 16,
     MOST_EVENTS = 1000, /* read at once: a GPU may repeat them */
 };
 
@@ -41,6 +44,13 @@ struct field {
         unsigned number;
         unsigned long long bytes;
     } value;
+};
+
+struct fabric {
+    unsigned char uuid[UUID_BYTES];
+    int status;
+    unsigned clique;
+    unsigned char state;
 };
 
 struct event {
@@ -61,6 +71,7 @@ struct nvml {
     int (*ecc)(device d, int type, int counter, unsigned long long *ret);
     int (*fields)(device d, int n, struct field *values);
     int (*processes)(device d, unsigned *n, void *infos);
+    int (*fabric)(device d, struct fabric *ret);
     int (*event_set)(void **ret);
     int (*add_events)(device d, unsigned long long types, void *set);
     int (*wait)(void *set, struct event *ret, unsigned timeout_ms);
@@ -90,6 +101,7 @@ static const struct {
     {"nvmlDeviceGetTotalEccErrors", offsetof(struct nvml, ecc), false},
     {"nvmlDeviceGetFieldValues", offsetof(struct nvml, fields), true},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct nvml, processes), true},
+    {"nvmlDeviceGetGpuFabricInfo", offsetof(struct nvml, fabric), true},
     {"nvmlEventSetCreate", offsetof(struct nvml, event_set), true},
     {"nvmlDeviceRegisterEvents", offsetof(struct nvml, add_events), true},
     {"nvmlEventSetWait_v2", offsetof(struct nvml, wait), true},
@@ -264,4 +276,68 @@ void nvml_read(struct nvml *n, struct health_facts *ret)
     take_xids(n);
     for (unsigned i = 0; i < n->n; i++)
         ret->gpus[ret->n_gpus++] = read_gpu(n, i);
+}
+
+/* --- The NVLink domain --- */
+
+static bool is_zero(const unsigned char *bytes, size_t n)
+{
+    unsigned char all = 0;
+    for (size_t i = 0; i < n; i++)
+        all |= bytes[i];
+    return all == 0;
+}
+
+/* "8 bytes-4-4-4-12.clique" */
+static void print_fabric(const struct fabric *f, char text[HEALTH_FABRIC_BYTES])
+{
+    size_t n = 0;
+    for (int i = 0; i < UUID_BYTES; i++)
+        n += (size_t)snprintf(text + n, HEALTH_FABRIC_BYTES - n, "%s%02x",
+                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", f->uuid[i]);
+    snprintf(text + n, HEALTH_FABRIC_BYTES - n, ".%u", f->clique);
+}
+
+/* returns whether there is one; else the trouble is written */
+static bool ask_fabric(struct nvml *n, unsigned i, char text[HEALTH_FABRIC_BYTES], char *trouble)
+{
+    struct fabric f = {.state = NVML_FABRIC_NOT_SUPPORTED};
+    const int result = n->found[i] != 0 ? n->found[i] : n->fabric(n->devices[i], &f);
+    if (result == NVML_NOT_SUPPORTED ||
+        (result == NVML_SUCCESS && f.state == NVML_FABRIC_NOT_SUPPORTED))
+        snprintf(trouble, HEALTH_TEXT_BYTES, "GPU %u is in no NVLink domain", i);
+    else if (result != NVML_SUCCESS)
+        snprintf(trouble, HEALTH_TEXT_BYTES, "GPU %u does not answer (NVML error %d)", i, result);
+    else if (f.state != NVML_FABRIC_COMPLETED)
+        snprintf(trouble, HEALTH_TEXT_BYTES, "GPU %u has not joined its NVLink domain yet", i);
+    else if (f.status != NVML_SUCCESS)
+        snprintf(trouble, HEALTH_TEXT_BYTES,
+                 "GPU %u could not join its NVLink domain: NVML error %d", i, f.status);
+    else if (is_zero(f.uuid, UUID_BYTES))
+        snprintf(trouble, HEALTH_TEXT_BYTES, "the NVLink domain of GPU %u is this node only", i);
+    else
+        print_fabric(&f, text);
+    return trouble[0] == '\0';
+}
+
+void nvml_read_fabric(struct nvml *n, struct health_facts *ret)
+{
+    char *trouble = ret->fabric_trouble, other[HEALTH_FABRIC_BYTES];
+    ret->fabric[0] = trouble[0] = '\0';
+    if (n == NULL)
+        snprintf(trouble, HEALTH_TEXT_BYTES, "%s",
+                 ret->gpu_trouble[0] != '\0' ? ret->gpu_trouble
+                                             : "NVML was not found, or has no GPU");
+    else if (n->fabric == NULL)
+        snprintf(trouble, HEALTH_TEXT_BYTES, "NVML of this driver reports no NVLink domains");
+    if (trouble[0] != '\0' || !ask_fabric(n, 0, ret->fabric, trouble))
+        return;
+    for (unsigned i = 1; i < n->n && ask_fabric(n, i, other, trouble); i++)
+        if (strcmp(other, ret->fabric) != 0) {
+            snprintf(trouble, HEALTH_TEXT_BYTES, "GPUs 0 and %u are in different NVLink domains",
+                     i);
+            break;
+        }
+    if (trouble[0] != '\0')
+        ret->fabric[0] = '\0';
 }

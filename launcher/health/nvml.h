@@ -23,4 +23,7 @@ void nvml_close(struct nvml *n); /* NULL is fine */
 /* Fill gpus, n_gpus and gpu_trouble. NULL is fine: no GPUs. */
 void nvml_read(struct nvml *n, struct health_facts *ret);
 
+/* Fill fabric or fabric_trouble; gpu_trouble is known. NULL is fine: no GPUs. */
+void nvml_read_fabric(struct nvml *n, struct health_facts *ret);
+
 #endif

@@ -117,6 +117,7 @@ void job_spec_terms(const struct job_spec *spec, struct message_terms *ret)
         .exclude_window_ms = w->exclude_window_ms,
         .no_progress = spec->no_progress,
         .spares = w->spares,
+        .segment = w->segment,
     };
     for (int code = 0; code < 256; code++)
         if (spec->no_restart_on[code])
@@ -176,6 +177,8 @@ void job_spec_fini(struct job_spec *spec)
         spec->task,
         spec->wdir,
         spec->world.node_name,
+        spec->world.domain_rule,
+        spec->world.domain,
         spec->world.local_addr,
         spec->world.endpoint_host,
         spec->world.also,

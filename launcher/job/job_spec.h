@@ -117,7 +117,10 @@ struct job_world {
     uint32_t exclude_after;     /* a node is done without after so many failures; 0: none is ... */
     uint64_t exclude_window_ms; /* ... in so many last ms; 0: ever */
     uint32_t spares;            /* nodes that wait for a place, besides max_nodes */
-    int32_t node_rank;          /* --node-rank; MESSAGE_NO_RANK: none */
+    uint32_t segment;    /* only whole groups of so many nodes of one domain take part; 0: any */
+    char *domain_rule;   /* owned; which domain this is: domain_rule.h; NULL without segments */
+    char *domain;        /* owned; the domain itself; NULL: unknown yet */
+    int32_t node_rank;   /* --node-rank; MESSAGE_NO_RANK: none */
     char *node_name;     /* owned; in messages, and for the order of ranks: printable ASCII without
                             blanks, not empty. NULL: the host's name up to its first dot */
     char *local_addr;    /* owned; a name or address by which other nodes reach this one; NULL: the

@@ -677,17 +677,6 @@ static void report_hang_up(void *arg)
 
 /* --- Beginning and end --- */
 
-static void find_name(const struct job_world *world, char name[MESSAGE_NAME_BYTES])
-{
-    char host[MESSAGE_NAME_BYTES] = "";
-    gethostname(host, sizeof host - 1);
-    host[strcspn(host, ".")] = '\0';
-    snprintf(name, MESSAGE_NAME_BYTES, "%s",
-             world->node_name != NULL ? world->node_name
-             : host[0] != '\0'        ? host
-                                      : "localhost");
-}
-
 static void print_endpoint(const struct job_world *world, char *text, size_t n)
 {
     bool is_v6 = strchr(world->endpoint_host, ':') != NULL;
@@ -720,7 +709,8 @@ static int make_member(struct node_roster *g, struct co_error *err)
                                   .checks = job_spec_checks(spec),
                                   .check_ms = job_spec_checks(spec) ? spec->health.timeout_ms : 0,
                                   .n_addresses = is_alone(g) ? 0 : own_addresses_find(addresses),
-                                  .addresses = addresses};
+                                  .addresses = addresses,
+                                  .domain = spec->world.domain};
     struct member_limits limits = {.start_timeout_ms = spec->world.start_timeout_ms,
                                    .failover_timeout_ms = spec->world.failover_timeout_ms,
                                    .seek_ms = spec->world.seek_ms,
@@ -761,7 +751,7 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
     g->node = n;
     g->opts = *opts;
     g->ops = opts->link;
-    find_name(world, g->name);
+    own_name_find(world->node_name, g->name);
     if (!is_alone(g))
         print_endpoint(world, g->daemon, sizeof g->daemon);
     roster_agent_init(&g->agent, g->name, n->spec->path, world->ends_job);

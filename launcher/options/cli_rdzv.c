@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "cli_draft.h"
 #include "launcher/job/job_spec.h"
+#include "launcher/platform/domain_rule.h"
 
 #include "common/error.h"
 #include "common/parse.h"
@@ -98,6 +99,28 @@ static int set_spares(const struct draft *d, struct job_spec *spec, struct co_er
                    g->value, w->max_nodes, n_hosts > w->max_nodes ? n_hosts - w->max_nodes : 0);
 }
 
+static int set_segment(const struct draft *d, struct job_world *w, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_SEGMENT], *domain = &d->given[OPTION_DOMAIN];
+    int64_t n;
+    if (g->value == NULL && domain->value == NULL)
+        return 0;
+    if (g->value == NULL)
+        return co_fail(err, -EINVAL, "%s requires --segment", domain->by);
+    int rc = co_parse_int(g->by, g->value, 1, MESSAGE_MAX_NODES, &n, err);
+    if (rc == 0 && domain->value != NULL)
+        rc = domain_rule_check(domain->by, domain->value, err);
+    if (rc < 0)
+        return rc;
+    if (w->min_nodes % n != 0 || w->max_nodes % n != 0)
+        return co_fail(err, -EINVAL,
+                       "%s %s: a job has whole segments only, but this one has %u to %u nodes; use "
+                       "--nnodes with multiples of %s",
+                       g->by, g->value, w->min_nodes, w->max_nodes, g->value);
+    w->segment = (uint32_t)n;
+    return cli_copy(domain->value != NULL ? domain->value : "gpu", &w->domain_rule, err);
+}
+
 int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_NNODES];
@@ -121,7 +144,10 @@ int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error 
                        g->value, d->given[OPTION_STANDALONE].by);
     w->has_others = w->max_nodes > 1 || (w->spares > 0 && !d->standalone) || spec->remote != NULL ||
                     d->assignment != NULL;
-    return set_node_rank(d, w, err);
+    rc = set_segment(d, w, err);
+    if (!w->has_others)
+        w->segment = 0;
+    return rc < 0 ? rc : set_node_rank(d, w, err);
 }
 
 /* --- names --- */

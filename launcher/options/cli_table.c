@@ -193,6 +193,14 @@ const struct co_option cli_table[] = {
          "Start N nodes more than --nnodes, which wait for a place: when a node is lost, one of "
          "them takes over. --nnodes counts active nodes. With --warm, spares import the modules "
          "of the script meanwhile. With -H, N of the hosts are spares. Default: 0."},
+    {OPTION_SEGMENT, 0, "segment", "N", .weak = true,
+     .help = "Only whole segments take part: groups of N nodes of one domain (--domain), for "
+             "example of one NVLink domain or switch. The ranks of a domain are consecutive. MIN "
+             "and MAX of --nnodes must be multiples of N. Default: domains do not matter."},
+    {OPTION_DOMAIN, 0, "domain", "gpu|name:REGEX|env:NAME|LABEL", .weak = true,
+     .help = "With --segment: the domain of this node. gpu (default): the NVLink domain of its "
+             "GPUs, by NVML. name:REGEX: what the regular expression finds in the node's name, "
+             "its first group if it has one. env:NAME: the value of a variable. LABEL: this text."},
     {OPTION_HEALTH_CHECK, 0, "health-check", "COMMAND", .weak = true,
      .help = "Run COMMAND with /bin/sh on each node before each generation that it would take part "
              "in. A node takes part only if COMMAND exits with 0; otherwise the last line of its "

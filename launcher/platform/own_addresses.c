@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <uv.h>
 
 /* returns whether it is one of IPv4 or IPv6 */
@@ -149,4 +150,15 @@ int master_ip_find(const char *host, char ret_ip[INET6_ADDRSTRLEN], struct co_er
     uv_run(&loop, UV_RUN_DEFAULT);
     uv_loop_close(&loop);
     return s.code;
+}
+
+void own_name_find(const char *given, char ret[MESSAGE_NAME_BYTES])
+{
+    char host[MESSAGE_NAME_BYTES] = "";
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = '\0';
+    snprintf(ret, MESSAGE_NAME_BYTES, "%s",
+             given != NULL     ? given
+             : host[0] != '\0' ? host
+                               : "localhost");
 }

@@ -1,5 +1,5 @@
-/* own_addresses.h - the addresses of this machine: from which its ranks connect to a store
- * elsewhere. */
+/* own_addresses.h - the addresses of this machine, from which its ranks connect to a store
+ * elsewhere, and its name. */
 #ifndef DDP_LAUNCHER_PLATFORM_OWN_ADDRESSES_H
 #define DDP_LAUNCHER_PLATFORM_OWN_ADDRESSES_H
 
@@ -18,6 +18,11 @@ size_t own_addresses_find(struct message_address ret[MESSAGE_MAX_ADDRESSES]);
 
 /* Is this the name or an address of this machine? No name is looked up. */
 bool own_addresses_have(const char *host);
+
+/* The name of this node, in messages and for the order of ranks.
+ *
+ * given     NULL: the name of the machine up to its first dot */
+void own_name_find(const char *given, char ret[MESSAGE_NAME_BYTES]);
 
 /* --- the numeric address of MASTER_ADDR, for programs that know no names --- */
 

@@ -319,6 +319,14 @@ static void pass_was(struct pass *p, struct message_was *w)
     pass_place(p, &w->place);
 }
 
+static void pass_domain(struct pass *p, struct message_hello *h)
+{
+    const bool is_used = h->terms.segment > 0;
+    if (p->writes && h->domain == NULL)
+        h->domain = "";
+    pass_name(p, "the domain", &h->domain, is_used ? MESSAGE_DOMAIN_BYTES : 1, !is_used);
+}
+
 static void pass_hello(struct pass *p, struct message_hello *h)
 {
     pass_bytes(p, h->instance, sizeof h->instance);
@@ -340,6 +348,8 @@ static void pass_hello(struct pass *p, struct message_hello *h)
     pass_flag(p, "checks", &h->checks);
     pass_u64(p, "the time of a check", &h->check_ms, 0, h->checks ? MESSAGE_MAX_MS : 0);
     pass_u32(p, "the number of spares", &h->terms.spares, 0, MESSAGE_MAX_NODES);
+    pass_u32(p, "the size of a segment", &h->terms.segment, 0, h->terms.max_nodes);
+    pass_domain(p, h);
 }
 
 static void pass_ready(struct pass *p, struct message_ready *r)

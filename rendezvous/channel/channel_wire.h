@@ -14,7 +14,7 @@
 struct co_buf;
 struct co_error;
 
-#define CHANNEL_WIRE_VERSION   11
+#define CHANNEL_WIRE_VERSION   12
 #define CHANNEL_WIRE_MAX_BYTES 65536 /* of one message */
 
 /* Append a message to `out`.

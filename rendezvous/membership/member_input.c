@@ -449,6 +449,8 @@ int member_create(const struct member_limits *limits, const struct message_hello
         memcpy(m->own_addresses, hello->addresses, hello->n_addresses * sizeof *hello->addresses);
     m->hello.run_id = m->run_id;
     m->hello.name = m->name;
+    snprintf(m->domain, sizeof m->domain, "%s", hello->domain != NULL ? hello->domain : "");
+    m->hello.domain = m->domain;
     m->hello.addresses = m->own_addresses;
     m->place.generation = m->stopped = MESSAGE_NO_GENERATION;
     m->spawner_lease_ms = m->connect_at_ms = m->vacant_ms = CO_NEVER_MS;

@@ -35,6 +35,7 @@ struct member {
     uint32_t n_ranks;           /* this node's ranks, if none has failed for good */
     char run_id[MESSAGE_RUN_ID_BYTES];
     char name[MESSAGE_NAME_BYTES];
+    char domain[MESSAGE_DOMAIN_BYTES];
     char daemon[MESSAGE_HOST_BYTES];
     struct message_address own_addresses[MESSAGE_MAX_ADDRESSES];
 

@@ -58,6 +58,7 @@ enum {
     MESSAGE_INSTANCE_BYTES = 16,
     MESSAGE_RUN_ID_BYTES = 256,
     MESSAGE_NAME_BYTES = 128, /* of a node */
+    MESSAGE_DOMAIN_BYTES = 128,
     MESSAGE_HOST_BYTES = 256,
     MESSAGE_TEXT_BYTES = 1024,
     MESSAGE_HEALTH_BYTES = 200,  /* of the reason in a HEALTH; a longer one is cut */
@@ -99,6 +100,9 @@ struct message_terms {
                         rather than to a spare */
     uint32_t no_progress; /* end after so many generations without a new step; 0: never; <=
                                    MESSAGE_MAX_RESTARTS */
+    uint32_t segment; /* only whole segments of so many nodes of one domain take part, the nodes of
+                         a domain one after the other; min_nodes and max_nodes are multiples of it.
+                         0: domains do not matter; <= max_nodes. The same on all nodes */
 };
 
 struct message_address {
@@ -148,9 +152,11 @@ struct message_hello {
     struct message_terms terms;
     bool returns; /* a roster has welcomed this session: other nodes may have ranks from it */
     struct message_was was;
-    bool checks;       /* this node checks its health: it takes part in no generation before a
+    bool checks;        /* this node checks its health: it takes part in no generation before a
                           HEALTH that it is fit, nor after a STOPPED before the next one */
-    uint64_t check_ms; /* such a check takes so long at most; 0 without checks */
+    uint64_t check_ms;  /* such a check takes so long at most; 0 without checks */
+    const char *domain; /* with terms.segment: which nodes are close to this one. Printable ASCII
+                           without blanks, not empty; else empty, or NULL */
 };
 
 struct message_keep_alive { /* and LEASE, which gives it back */

@@ -40,13 +40,13 @@ static bool always(const struct roster *r, const struct roster_event *e)
 static bool makes_max(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return r->n_here >= r->terms.max_nodes;
+    return roster_n_usable(r, COUNT_HERE) >= r->terms.max_nodes;
 }
 
 static bool makes_min(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return r->n_here >= r->terms.min_nodes;
+    return roster_n_usable(r, COUNT_HERE) >= r->terms.min_nodes;
 }
 
 static bool under_min(const struct roster *r, const struct roster_event *e)
@@ -61,11 +61,18 @@ static bool expects_members(const struct roster *r, const struct roster_event *e
     return makes_min(r, e) && e->now_ms < r->hold_until_ms;
 }
 
-/* All places are taken, or the job is about to end. */
+/* Would another generation have more nodes? The domains of absent members are not known. */
+static bool has_free_places(const struct roster *r)
+{
+    return r->n_members < r->terms.max_nodes && (r->terms.segment == 0 || r->n_absent > 0 ||
+                                                 roster_n_usable(r, COUNT_JOINABLE) > r->n_members);
+}
+
+/* All places are taken, or no segment is whole with this node, or the job is about to end. */
 static bool has_no_place(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    return r->n_members >= r->terms.max_nodes || r->is_ending;
+    return !has_free_places(r) || r->is_ending;
 }
 
 /* Not before all is certain again: what is ended now could not be followed by anything. */
@@ -109,7 +116,7 @@ static bool may_wait(const struct roster *r, const struct roster_event *e)
 /* Without this node too few are left, and the job does not wait for others. */
 static bool leaves_too_few(const struct roster *r, const struct roster_event *e)
 {
-    return r->n_here + r->n_away < r->terms.min_nodes && !may_wait(r, e);
+    return roster_n_usable(r, COUNT_LEFT) < r->terms.min_nodes && !may_wait(r, e);
 }
 
 static bool all_succeeded(const struct roster *r, const struct roster_event *e)
@@ -128,7 +135,7 @@ static bool all_saved(const struct roster *r, const struct roster_event *e)
 static bool has_no_candidate(const struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    for (uint32_t i = 0; i < r->n_slots; i++) {
+    for (uint32_t i = 0; i < r->n_slots && has_free_places(r); i++) {
         const struct roster_node *n = &r->nodes[i];
         if (n->used && !n->leaves && n->part == PART_NONE && n->health == ROSTER_FIT)
             return r->is_ending;
@@ -299,13 +306,35 @@ static void add_unfit(struct roster *r)
     }
 }
 
-/* Would there be enough nodes if all were fit? */
+/* Would there be enough nodes if all were fit? With segments that is not known: both reasons are
+ * given. */
 static bool lacks_only_health(const struct roster *r)
 {
     uint32_t n = r->n_here;
+    if (r->terms.segment > 0)
+        return false;
     for (uint32_t i = 0; i < r->n_slots; i++)
         n += r->nodes[i].used && r->nodes[i].health == ROSTER_UNFIT;
     return n > r->n_here && n >= r->terms.min_nodes;
+}
+
+/* Why nodes that have joined take no part. */
+static void add_rest(struct roster *r)
+{
+    uint32_t n_named = 0;
+    if (r->terms.segment == 0)
+        return;
+    for (uint32_t i = 0; i < r->n_domains && n_named < MAX_NAMED; i++) {
+        const struct roster_domain *d = &r->domains[i];
+        const size_t len = strlen(r->change);
+        const uint32_t rest = d->n[COUNT_HERE] % r->terms.segment;
+        if (d->n_nodes == 0 || rest == 0)
+            continue;
+        snprintf(r->change + len, sizeof r->change - len,
+                 "%s domain %s has %" PRIu32 " of %" PRIu32 " nodes of a segment",
+                 n_named == 0 ? "; --segment:" : ",", d->name, rest, r->terms.segment);
+        n_named++;
+    }
 }
 
 /* At the end of a generation the reason for that end was reported before. */
@@ -318,7 +347,8 @@ static void blame_loss(struct roster *r, const struct roster_event *e)
              "; %" PRIu32 " of at least %" PRIu32
              " nodes remain; to let a job wait for nodes, use --nnodes MIN:MAX or "
              "--max-restarts",
-             r->n_here + r->n_away, r->terms.min_nodes);
+             roster_n_usable(r, COUNT_LEFT), r->terms.min_nodes);
+    add_rest(r);
     add_unfit(r);
     set_verdict(r, MESSAGE_TOO_FEW, EXIT_TOO_FEW, MESSAGE_NO_RANK,
                 e->who != NULL ? e->who->name : "");
@@ -347,7 +377,8 @@ static void blame_missing(struct roster *r, const struct roster_event *e)
                        " of at least %" PRIu32
                        " have joined; start the others with the same --rdzv-id and "
                        "--rdzv-endpoint, or raise %s",
-                       s, r->n_here, r->terms.min_nodes, option);
+                       s, roster_n_usable(r, COUNT_HERE), r->terms.min_nodes, option);
+    add_rest(r);
     add_unfit(r);
     set_verdict(r, first ? MESSAGE_MISSING : MESSAGE_TOO_FEW, first ? EXIT_MISSING : EXIT_TOO_FEW,
                 MESSAGE_NO_RANK, "");
@@ -667,6 +698,22 @@ static void end_hold(struct roster *r, const struct roster_event *e)
         r->hold_until_ms = e->now_ms;
 }
 
+/* Their ranks would miss what the others do now: they stop them, and join again as spares. Nothing
+ * of them runs in a generation. */
+static void release_left_out(struct roster *r)
+{
+    snprintf(r->left_out, sizeof r->left_out,
+             "generation %" PRIu32 " begins without this node: fewer than %" PRIu32
+             " nodes of its domain are left for a segment (--segment)",
+             r->generation, r->terms.segment);
+    for (uint32_t i = 0; i < r->n_slots; i++) {
+        if (!r->nodes[i].is_left_out)
+            continue;
+        roster_send_refused(r, r->nodes[i].link, MESSAGE_REFUSED_LOST, true, r->left_out);
+        roster_forget(r, i);
+    }
+}
+
 /* One that was adopted has its ranks. */
 static void give_ranks(struct roster *r, const struct roster_event *e)
 {
@@ -682,6 +729,7 @@ static void give_ranks(struct roster *r, const struct roster_event *e)
     r->pause_until_ms = 0;
     set_cause(r, MESSAGE_WHY_JOIN);
     roster_give_places(r);
+    release_left_out(r);
     r->deadline_ms = e->now_ms + r->limits.confirm_ms;
     if (r->limits.confirm_ms == 0)
         send_to_leader(r, e);

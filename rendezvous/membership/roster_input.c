@@ -269,6 +269,12 @@ static bool is_welcome(struct roster *r, const struct message_hello *h, bool is_
                  ":%" PRIu32 ": use the same --nnodes on all nodes",
                  h->name, h->terms.min_nodes, h->terms.max_nodes, r->founder, t->min_nodes,
                  t->max_nodes);
+    } else if (h->terms.segment != t->segment) {
+        *ret_why = MESSAGE_REFUSED_TERMS;
+        snprintf(r->note, sizeof r->note,
+                 "%s was started with --segment=%" PRIu32 ", %s with --segment=%" PRIu32
+                 " (0: without): use the same --segment on all nodes",
+                 h->name, h->terms.segment, r->founder, t->segment);
     } else if (rival != ROSTER_NO_SLOT) {
         const struct roster_node *n = &r->nodes[rival];
         *ret_why = MESSAGE_REFUSED_NODE_RANK;
@@ -696,6 +702,11 @@ static int terms_check(const struct roster *r, const struct message_terms *t, st
                        "invalid number of nodes: minimum %" PRIu32 ", maximum %" PRIu32
                        "; expected 1 to %" PRIu32,
                        t->min_nodes, t->max_nodes, r->limits.max_nodes);
+    if (t->segment > 0 && (t->min_nodes % t->segment != 0 || t->max_nodes % t->segment != 0))
+        return co_fail(err, -EINVAL,
+                       "invalid number of nodes: minimum %" PRIu32 ", maximum %" PRIu32
+                       "; expected multiples of the size of a segment, %" PRIu32,
+                       t->min_nodes, t->max_nodes, t->segment);
     if (t->max_restarts > MESSAGE_MAX_RESTARTS)
         return co_fail(err, -EINVAL, "too many restarts: expected at most %d",
                        MESSAGE_MAX_RESTARTS);

@@ -71,6 +71,16 @@ uint32_t roster_by_node_rank(const struct roster *r, int32_t node_rank)
     return slot;
 }
 
+static uint32_t find_domain(const struct roster *r, const char *name)
+{
+    size_t at = 0;
+    uint32_t i;
+    while ((i = roster_index_find(&r->by_domain, hash_of_name(name), &at)) != ROSTER_NO_SLOT)
+        if (strcmp(r->domains[i].name, name) == 0)
+            return i;
+    return ROSTER_NO_DOMAIN;
+}
+
 /* returns its place in the host file, or ROSTER_ORDER_NONE */
 static int32_t find_expected(const struct roster *r, const char *name)
 {
@@ -144,6 +154,39 @@ static bool counts_as_unchecked(const struct roster_node *n)
     return roster_is_linked(n) && n->part == PART_STOPPED && n->health == ROSTER_UNCHECKED;
 }
 
+/* It would take part again if the generation that runs were ended for others. */
+static bool counts_as_joinable(const struct roster_node *n)
+{
+    return roster_is_here(n) || (roster_is_member(n) && !n->leaves);
+}
+
+static void count_in_domain(struct roster *r, uint32_t domain, enum roster_count which, uint32_t by)
+{
+    uint32_t *n = &r->domains[domain].n[which];
+    r->n_segments[which] -= *n / r->terms.segment;
+    *n += by;
+    r->n_segments[which] += *n / r->terms.segment;
+}
+
+static void domain_count(struct roster *r, const struct roster_node *n, uint32_t one)
+{
+    if (!n->used || n->domain == ROSTER_NO_DOMAIN)
+        return;
+    count_in_domain(r, n->domain, COUNT_HERE, roster_is_here(n) ? one : 0);
+    count_in_domain(r, n->domain, COUNT_LEFT, roster_is_here(n) || counts_as_away(n) ? one : 0);
+    count_in_domain(r, n->domain, COUNT_JOINABLE, counts_as_joinable(n) ? one : 0);
+}
+
+uint32_t roster_n_usable(const struct roster *r, enum roster_count which)
+{
+    if (r->terms.segment == 0)
+        return which == COUNT_HERE ? r->n_here : r->n_here + r->n_away;
+    if (r->keeper_domain != ROSTER_NO_DOMAIN &&
+        r->domains[r->keeper_domain].n[which] < r->terms.segment)
+        return 0;
+    return r->n_segments[which] * r->terms.segment;
+}
+
 /* Call it before and after a change to a node: `by` is -1, then 1. */
 static void node_count(struct roster *r, uint32_t slot, int by)
 {
@@ -156,6 +199,7 @@ static void node_count(struct roster *r, uint32_t slot, int by)
     r->n_part[n->part] += n->used ? one : 0;
     r->n_done += roster_is_member(n) && n->done ? one : 0;
     r->n_saved += roster_is_member(n) && n->saved ? one : 0;
+    domain_count(r, n, one);
     r->progress_stale = true;
 }
 
@@ -287,11 +331,14 @@ static int reserve_addresses(struct roster *r, uint32_t n)
 static int reserve_slots(struct roster *r, uint32_t n)
 {
     if (roster_index_reserve(&r->by_link, n) < 0 || roster_index_reserve(&r->by_instance, n) < 0 ||
-        roster_index_reserve(&r->by_node_rank, n) < 0)
+        roster_index_reserve(&r->by_node_rank, n) < 0 ||
+        (r->terms.segment > 0 && roster_index_reserve(&r->by_domain, n) < 0))
         return -ENOMEM;
     if (n <= r->cap_slots)
         return 0;
     n = n < 8 ? 8 : n + n / 2;
+    if (r->terms.segment > 0 && grow(&r->domains, n, sizeof *r->domains) < 0)
+        return -ENOMEM;
     if (grow(&r->nodes, n, sizeof *r->nodes) < 0 ||
         grow(&r->free_slots, n, sizeof *r->free_slots) < 0 ||
         grow(&r->seats, n, sizeof *r->seats) < 0 || grow(&r->entries, n, sizeof *r->entries) < 0)
@@ -328,6 +375,34 @@ static int copy_addresses(const struct message_hello *hello, struct message_addr
     return 0;
 }
 
+/* A domain has one node at least, so there are no more of them than slots. */
+static uint32_t enter_domain(struct roster *r, const char *name)
+{
+    uint32_t i = ROSTER_NO_DOMAIN;
+    if (r->terms.segment == 0)
+        return i;
+    i = find_domain(r, name);
+    if (i == ROSTER_NO_DOMAIN) {
+        i = r->free_domain != ROSTER_NO_DOMAIN ? r->free_domain : r->n_domains++;
+        if (i == r->free_domain)
+            r->free_domain = r->domains[i].next_free;
+        r->domains[i] = (struct roster_domain){0};
+        snprintf(r->domains[i].name, sizeof r->domains[i].name, "%s", name);
+        roster_index_add(&r->by_domain, hash_of_name(r->domains[i].name), i);
+    }
+    r->domains[i].n_nodes++;
+    return i;
+}
+
+static void leave_domain(struct roster *r, uint32_t i)
+{
+    if (i == ROSTER_NO_DOMAIN || --r->domains[i].n_nodes > 0)
+        return;
+    roster_index_remove(&r->by_domain, hash_of_name(r->domains[i].name), i);
+    r->domains[i].next_free = r->free_domain;
+    r->free_domain = i;
+}
+
 static uint32_t take_slot(struct roster *r)
 {
     return r->n_free > 0 ? r->free_slots[--r->n_free] : r->n_slots++;
@@ -352,6 +427,7 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
                               .check_ms = hello->check_ms,
                               .local = local,
                               .keeps_rank_0 = hello->keeps_rank_0,
+                              .domain = enter_domain(r, hello->domain),
                               .n_addresses = hello->n_addresses,
                               .addresses = addresses,
                               .arrival = r->n_arrivals++,
@@ -365,8 +441,10 @@ int roster_admit(struct roster *r, const struct message_hello *hello, bool local
         roster_index_add(&r->by_node_rank, hash_of_node_rank(n->node_rank), slot);
     if (n->expected >= 0)
         r->came[n->expected]++;
-    if (n->keeps_rank_0)
+    if (n->keeps_rank_0) {
         memcpy(r->keeper, n->name, sizeof r->keeper);
+        r->keeper_domain = n->domain;
+    }
     r->n_all_addresses += (uint32_t)n->n_addresses;
     node_count(r, slot, 1);
     *ret_slot = slot;
@@ -383,6 +461,7 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
                               .expected = ROSTER_ORDER_NONE,
                               .arrival = r->n_arrivals++,
                               .part = PART_ASSIGNED,
+                              .domain = ROSTER_NO_DOMAIN,
                               .seat = (int32_t)seat,
                               .known = {.generation = MESSAGE_NO_GENERATION}};
     snprintf(n->name, sizeof n->name, "GROUP_RANK=%" PRIu32, seat);
@@ -407,8 +486,11 @@ void roster_forget(struct roster *r, uint32_t slot)
         roster_index_remove(&r->by_node_rank, hash_of_node_rank(n->node_rank), slot);
     if (n->expected >= 0)
         r->came[n->expected]--;
-    if (n->keeps_rank_0)
+    if (n->keeps_rank_0) {
         r->keeper[0] = '\0';
+        r->keeper_domain = ROSTER_NO_DOMAIN;
+    }
+    leave_domain(r, n->domain);
     if (r->leader == slot)
         r->leader = ROSTER_NO_SLOT;
     if (r->cause.node == slot)
@@ -466,6 +548,7 @@ static uint32_t list_candidates(struct roster *r)
                                         .expected = node->expected,
                                         .seat = node->seat,
                                         .before = place_before(r, node),
+                                        .domain = node->domain,
                                         .keeps_rank_0 = node->keeps_rank_0};
     }
     return n;
@@ -479,7 +562,8 @@ static void take_place(struct roster *r, uint32_t i)
     n->first_rank = r->world_size;
     n->n_local = n->n_next;
     roster_set_part(r, slot, PART_UNASSIGNED);
-    r->seats[i] = (struct roster_order_seat){.key = r->entries[i].key, .index = (int32_t)i};
+    r->seats[i] = (struct roster_order_seat){
+        .key = r->entries[i].key, .domain = n->domain, .index = (int32_t)i};
     r->world_size += n->n_local;
     if (n->n_addresses > 0)
         memcpy(r->addresses + r->n_addresses, n->addresses, n->n_addresses * sizeof *n->addresses);
@@ -488,8 +572,7 @@ static void take_place(struct roster *r, uint32_t i)
         r->stop_ms = n->stop_ms;
 }
 
-/* The newest generation that one of the n first entries knows. Each of them gets a place now:
- * roster_order_make() leaves out no survivor. */
+/* The newest generation that one of the n first entries knows. Each of them gets a place now. */
 static struct roster_before find_before(const struct roster *r, uint32_t n)
 {
     struct roster_before b = {.generation = MESSAGE_NO_GENERATION};
@@ -523,6 +606,16 @@ static void note_before(struct roster *r, uint32_t n)
     }
 }
 
+/* Of the entries from n on those whose ranks may live on since they had a place. */
+static void note_left_out(struct roster *r, uint32_t n, uint32_t n_all)
+{
+    for (uint32_t i = n; i < n_all; i++) {
+        struct roster_node *node = &r->nodes[r->entries[i].slot];
+        node->is_left_out =
+            node->seat != ROSTER_ORDER_NONE || r->entries[i].before != ROSTER_ORDER_NONE;
+    }
+}
+
 static bool is_vacant(const struct roster *r, int32_t seat)
 {
     for (uint32_t i = 0; i < r->n_slots; i++)
@@ -541,6 +634,7 @@ static bool returns_to_place(const struct roster *r, const struct roster_node *n
     return false;
 }
 
+/* Without the node that had the place, all of its segment may have to go. */
 bool roster_would_take_spare(const struct roster *r)
 {
     uint32_t n_kept = 0, n_spares = 0, n_back = 0;
@@ -555,15 +649,17 @@ bool roster_would_take_spare(const struct roster *r)
         else
             n_spares++;
     }
-    return n_spares > 0 && n_kept < r->n_seats && n_kept + n_back < r->n_seats;
+    return (n_spares > 0 || r->terms.segment > 0) && n_kept + n_back < r->n_seats;
 }
 
 void roster_give_places(struct roster *r)
 {
     roster_clear_places(r);
-    uint32_t n = list_candidates(r);
+    const uint32_t n_all = list_candidates(r);
+    const uint32_t n = (uint32_t)roster_order_make(r->entries, n_all, r->seats, r->n_seats,
+                                                   r->terms.max_nodes, r->terms.segment);
     note_before(r, n);
-    n = (uint32_t)roster_order_make(r->entries, n, r->seats, r->n_seats, r->terms.max_nodes);
+    note_left_out(r, n, n_all);
     for (uint32_t i = 0; i < r->n_slots; i++)
         r->nodes[i].seat = ROSTER_ORDER_NONE;
     r->world_size = r->n_addresses = 0;
@@ -594,6 +690,7 @@ void roster_nodes_init(struct roster *r)
     for (int i = 0; i < LIST_N; i++)
         r->lists[i] = (struct roster_list){ROSTER_NO_SLOT, ROSTER_NO_SLOT};
     r->leader = r->cause.node = ROSTER_NO_SLOT;
+    r->free_domain = r->keeper_domain = ROSTER_NO_DOMAIN;
 }
 
 int roster_nodes_expect(struct roster *r, const char *const *names, size_t n)
@@ -624,6 +721,8 @@ void roster_nodes_fini(struct roster *r)
     roster_index_fini(&r->by_instance);
     roster_index_fini(&r->by_node_rank);
     roster_index_fini(&r->by_expected);
+    roster_index_fini(&r->by_domain);
+    free(r->domains);
     free(r->nodes);
     free(r->free_slots);
     free(r->expected);

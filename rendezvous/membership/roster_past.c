@@ -28,6 +28,7 @@ static int check_past(const struct roster *r, const struct roster_past *p, struc
         p->n_nodes > r->terms.max_nodes || p->world_size < p->n_nodes ||
         p->world_size > INT32_MAX || p->n_restarts > MESSAGE_MAX_RESTARTS ||
         p->n_excluded > ROSTER_PAST_EXCLUDED ||
+        (r->terms.segment > 0 && p->n_nodes % r->terms.segment != 0) ||
         !is_before(&p->before, p->generation, r->terms.max_nodes))
         return co_fail(err, -EINVAL,
                        "cannot take over generation %" PRIu32 " of %" PRIu32 " ranks on %" PRIu32
@@ -147,7 +148,8 @@ bool roster_can_adopt(struct roster *r, const struct message_hello *hello, uint3
            past.n_nodes >= r->terms.min_nodes && r->generation == MESSAGE_NO_GENERATION &&
            (r->state == ROSTER_GATHERING || r->state == ROSTER_OPEN) &&
            hello->terms.min_nodes == r->terms.min_nodes &&
-           hello->terms.max_nodes == r->terms.max_nodes && past.n_nodes <= max_absent &&
+           hello->terms.max_nodes == r->terms.max_nodes &&
+           hello->terms.segment == r->terms.segment && past.n_nodes <= max_absent &&
            check_past(r, &past, NULL) == 0 &&
            roster_reserve_slots(r, r->n_slots + past.n_nodes) == 0;
 }
@@ -218,6 +220,7 @@ int roster_embody(struct roster *r, const struct message_hello *hello, bool loca
     n->n_local = place->n_local;
     roster_set_known(r, slot);
     r->seats[n->seat].key = roster_order_key(n->node_rank, n->name);
+    r->seats[n->seat].domain = n->domain;
     if (leads)
         r->leader = slot;
     if (n->stop_ms > r->stop_ms)

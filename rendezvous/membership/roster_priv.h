@@ -38,6 +38,23 @@ struct roster_list {
 
 enum roster_health { ROSTER_FIT, ROSTER_UNCHECKED, ROSTER_UNFIT };
 
+/* Nodes of a domain, with terms.segment. */
+enum roster_count {
+    COUNT_HERE,     /* for the next generation */
+    COUNT_LEFT,     /* those away too */
+    COUNT_JOINABLE, /* members, and those here: if a running generation were ended for them */
+    COUNT_N
+};
+
+enum { ROSTER_NO_DOMAIN = UINT32_MAX };
+
+struct roster_domain {
+    char name[MESSAGE_DOMAIN_BYTES];
+    uint32_t n_nodes; /* 0: free */
+    uint32_t n[COUNT_N];
+    uint32_t next_free;
+};
+
 struct roster_known {
     uint32_t generation; /* MESSAGE_NO_GENERATION: none */
     uint32_t n_nodes, index;
@@ -52,6 +69,7 @@ struct roster_node {
     uint32_t n_next;  /* ... and in the next one */
     uint64_t stop_ms;
     bool local, keeps_rank_0;
+    uint32_t domain; /* ROSTER_NO_DOMAIN: none, or unknown */
     size_t n_addresses;
     struct message_address *addresses; /* owned */
     uint64_t arrival;
@@ -71,7 +89,8 @@ struct roster_node {
 
     enum roster_part part;
     bool done, saved;
-    int32_t seat; /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
+    bool is_left_out; /* it had a place, and gets none: its segment is not whole any more */
+    int32_t seat;     /* place in the newest generation; ROSTER_ORDER_NONE: takes no part */
     struct roster_known known; /* the newest generation in which its place was sent to it */
     uint32_t first_rank;
     struct restart_strikes strikes; /* failures of its ranks that ended generations */
@@ -124,6 +143,14 @@ struct roster {
     char newly_excluded[MESSAGE_NAME_BYTES]; /* since the last generation began to end */
     char founder[MESSAGE_NAME_BYTES];        /* whose terms hold */
     char keeper[MESSAGE_NAME_BYTES];         /* that keeps rank 0; empty: none is known */
+
+    /* their domains, with terms.segment */
+    struct roster_domain *domains; /* owned; by number, cap_slots */
+    uint32_t n_domains;            /* ever used at a time */
+    uint32_t free_domain;          /* the first of a list; ROSTER_NO_DOMAIN: none */
+    uint32_t keeper_domain;        /* ROSTER_NO_DOMAIN: no node keeps rank 0 */
+    uint32_t n_segments[COUNT_N];  /* whole ones */
+    struct roster_index by_domain;
 
     /* names of the expected nodes */
     char **expected; /* owned */
@@ -186,6 +213,7 @@ struct roster {
     char stop_text[MESSAGE_TEXT_BYTES];             /* the cause, as the members receive it */
     char note[MESSAGE_TEXT_BYTES];                  /* of a WELCOME or a REFUSED */
     char farewell[MESSAGE_TEXT_BYTES];              /* to an excluded node */
+    char left_out[MESSAGE_TEXT_BYTES];              /* to nodes that had a place and get none */
     char gone[ROSTER_MAX_GONE][MESSAGE_NAME_BYTES]; /* nodes that left this step and were unfit */
     uint32_t n_gone;
     struct message_progress progress;
@@ -234,6 +262,10 @@ void roster_nodes_fini(struct roster *r);
 uint32_t roster_by_link(const struct roster *r, uint64_t link); /* ROSTER_NO_SLOT: unknown */
 uint32_t roster_by_instance(const struct roster *r, const uint8_t *instance);
 uint32_t roster_by_node_rank(const struct roster *r, int32_t node_rank);
+
+/* How many nodes a generation could have: those of whole segments, if that matters. The domain of a
+ * node that keeps rank 0 must have one. COUNT_JOINABLE: with terms.segment only. */
+uint32_t roster_n_usable(const struct roster *r, enum roster_count which);
 
 /* Admit the node that sent this HELLO, and reserve all memory that later steps may need for it.
  *
@@ -311,7 +343,7 @@ uint32_t roster_admit_absent(struct roster *r, uint32_t seat, uint64_t since_ms)
 /* --- roster_nodes.c, places --- */
 
 /* Give places to the nodes that are linked: fills seats, ranks, the leader, and the descriptions of
- * the generation and of the one before. */
+ * the generation and of the one before. Nodes that had a place and get none are marked. */
 void roster_give_places(struct roster *r);
 
 /* Would a spare get a place that the node which had it could still return to? */

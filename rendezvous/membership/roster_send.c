@@ -240,6 +240,21 @@ static void name_busy(struct roster *r)
             add_name(r, r->nodes[i].name);
 }
 
+/* Domains with nodes that make no whole segment: "rack7(1/2)". */
+static void name_rest(struct roster *r)
+{
+    for (uint32_t i = 0; i < r->n_domains; i++) {
+        const struct roster_domain *d = &r->domains[i];
+        char text[MESSAGE_NAME_BYTES];
+        const uint32_t rest = r->terms.segment > 0 ? d->n[COUNT_HERE] % r->terms.segment : 0;
+        if (d->n_nodes == 0 || rest == 0)
+            continue;
+        snprintf(text, sizeof text, "%.100s(%" PRIu32 "/%" PRIu32 ")", d->name, rest,
+                 r->terms.segment);
+        add_name(r, text);
+    }
+}
+
 /* Nodes that have joined, and that a generation cannot have. */
 static void name_unfit(struct roster *r)
 {
@@ -285,6 +300,7 @@ static void refresh_progress(struct roster *r, uint64_t now_ms)
     r->progress_stale = false;
     if (r->progress.wait == MESSAGE_WAIT_NODES) {
         name_unfit(r);
+        name_rest(r);
         name_missing(r);
     } else if (r->progress.wait == MESSAGE_WAIT_HEALTH)
         name_unchecked(r);
@@ -300,7 +316,7 @@ static const struct message_progress *find_progress(struct roster *r, uint64_t n
     if (p->wait != find_wait(r) ||
         (r->progress_stale && now_ms - r->progress_ms >= PROGRESS_FRESH_MS))
         refresh_progress(r, now_ms);
-    p->n_here = r->n_here;
+    p->n_here = roster_n_usable(r, COUNT_HERE);
     p->n_wanted = r->state == ROSTER_OPEN ? r->terms.max_nodes : r->terms.min_nodes;
     p->elapsed_ms =
         now_ms - (p->wait == MESSAGE_WAIT_CHECKPOINT ? r->pending_since_ms : r->entered_ms);

@@ -14,9 +14,10 @@
 
 #include <string.h>
 
-enum { MAX_LINKS = 8, MAX_NAMES = 6 };
+enum { MAX_LINKS = 8, MAX_NAMES = 6, MAX_DOMAINS = 3 };
 
 static const char *const names[MAX_NAMES] = {"node1", "node2", "node10", "a", "z", "node1"};
+static const char *const domains[MAX_DOMAINS] = {"d1", "d2", "d3"};
 static const char *const texts[] = {"", "a reason", "with \xc3\xbc and \"quotes\""};
 static const struct message_address addresses[] = {{4, {10, 0, 0, 1}}, {6, {0xfd, [15] = 1}}};
 
@@ -80,6 +81,8 @@ static struct message_hello draw_hello(struct world *w)
         h.was.place.world_size = h.was.place.first_rank + h.was.place.n_local + draw(w, 4);
     }
     h.checks = draw(w, 2) == 1;
+    if (h.terms.segment > 0)
+        h.domain = domains[draw(w, MAX_DOMAINS)];
     return h;
 }
 
@@ -171,6 +174,27 @@ static uint32_t count_before(const struct world *w, const struct roster_node_vie
     return n_ranks;
 }
 
+static const struct roster_node *node_at(const struct world *w, uint32_t index)
+{
+    for (uint32_t i = 0; i < roster_n_slots(w->roster); i++)
+        if (roster_is_member(&w->roster->nodes[i]) && w->roster->nodes[i].seat == (int32_t)index)
+            return &w->roster->nodes[i];
+    return NULL;
+}
+
+/* As they have just been made. */
+static void check_segments(const struct world *w)
+{
+    const uint32_t n = w->roster->n_members, segment = w->terms.segment;
+    require(n % segment == 0);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct roster_node *node = node_at(w, i), *first = node_at(w, i / segment * segment);
+        require(node != NULL && first != NULL && node->domain == first->domain);
+        for (uint32_t k = i + 1; k < n && node_at(w, k)->domain != node->domain;)
+            require(++k == n || node_at(w, k)->domain != node->domain);
+    }
+}
+
 /* is_new   the ranks have just been assigned; later a member whose ranks all succeeded may be
  *          lost without harm, and leaves a hole */
 static void check_members(const struct world *w, bool is_new)
@@ -206,6 +230,8 @@ static void step(struct world *w, struct roster_input *in)
             is_new = a->to == ROSTER_RUNNING && !w->roster->has_adopted;
     }
     check_members(w, is_new);
+    if (is_new && w->terms.segment > 0)
+        check_segments(w);
     require((roster_get_state(w->roster) == ROSTER_CLOSED) ==
             (roster_get_verdict(w->roster) != NULL));
 }
@@ -274,6 +300,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .admit_at = (enum message_admit_at)draw(&w, 2),
                                      .admit_timeout_ms = draw(&w, 0) * 10u};
     struct roster_limits limits = {.max_nodes = 1u + draw(&w, 8)};
+    w.terms.segment = size > 0 ? data[size - 1] % 4 : 0; /* 3: as without */
+    if (w.terms.segment == 3)
+        w.terms.segment = 0;
+    if (w.terms.segment > 0) {
+        w.terms.min_nodes *= w.terms.segment;
+        w.terms.max_nodes *= w.terms.segment;
+    }
     if (roster_create(&limits, &w.terms, NULL, 0, w.now_ms, &w.roster, NULL) < 0)
         return 0;
     while (w.at < w.end)

@@ -66,6 +66,20 @@ static void end_node(struct world *w, struct node *n, bool says_so)
     n->member = NULL;
 }
 
+/* Ranks that live on have the state of the others: no generation that all its nodes have started in
+ * was without them. */
+static void check_missed(struct world *w, const struct node *n, uint32_t generation)
+{
+    for (uint32_t i = n->generation + 1; n->parks && i < generation; i++) {
+        const struct generation *g = &w->generations[i];
+        uint32_t n_started = 0;
+        for (int k = 0; k < MAX_NODES; k++)
+            n_started += g->started[k];
+        check(w, n_started == 0 || n_started < g->n_nodes || g->started[n - w->nodes],
+              "ranks live on that have missed a generation");
+    }
+}
+
 static void start_processes(struct world *w, struct node *n)
 {
     const struct member_place *p = member_get_place(n->member);
@@ -73,6 +87,7 @@ static void start_processes(struct world *w, struct node *n)
     int i = (int)(n - w->nodes);
     check(w, !n->runs, "ranks are started while others run");
     check(w, !n->hello.checks || n->is_fit, "an unhealthy node has started ranks");
+    check_missed(w, n, p->generation);
     check(w, !g->started[i], "ranks of one generation are started twice");
     g->started[i] = true;
     for (uint32_t other = 0; g->port == 0 && other < MAX_GENERATIONS; other++)
@@ -231,11 +246,14 @@ void node_make_hello(struct world *w, struct node *n, int i)
         .stop_ms = STOP_MS,
         .terms = w->terms,
         .checks = w->checks && chance(w, 2),
+        .domain = w->terms.segment > 0 ? n->domain : "",
     };
     n->hello.check_ms = n->hello.checks ? CHECK_MS : 0;
     for (int at = 0; at < MESSAGE_INSTANCE_BYTES; at++)
         n->hello.instance[at] = (uint8_t)draw(w, 256);
     snprintf(n->name, sizeof n->name, "node%d", i);
+    if (w->terms.segment > 0)
+        snprintf(n->domain, sizeof n->domain, "d%d", i / (int)w->terms.segment % N_DOMAINS);
 }
 
 /* A roster without state, which only nodes without state join, begins the job again, although older

@@ -26,8 +26,30 @@ static void check_is_not_excluded(const struct world *w, const char *name)
               "an excluded node has a place");
 }
 
+static struct node *node_by_name(struct world *w, const char *name)
+{
+    int i = 0;
+    while (strcmp(w->nodes[i].name, name) != 0)
+        i++;
+    return &w->nodes[i];
+}
+
+/* Whole segments, and each domain in one piece. */
+static void check_segments(const struct world *w, const struct node *const members[], uint32_t n)
+{
+    for (uint32_t i = 0, end; i < n; i = end) {
+        for (end = i; end < n && strcmp(members[end]->domain, members[i]->domain) == 0;)
+            end++;
+        check(w, (end - i) % w->terms.segment == 0, "a segment is not whole");
+        for (uint32_t k = end; k < n; k++)
+            check(w, strcmp(members[k]->domain, members[i]->domain) != 0,
+                  "the nodes of a domain are not consecutive");
+    }
+}
+
 static void check_places(struct world *w)
 {
+    const struct node *members[MAX_NODES] = {NULL};
     uint32_t n_members = 0, world_size = 0, highest = 0;
     bool taken[64] = {false};
     struct roster_node_view v;
@@ -35,6 +57,9 @@ static void check_places(struct world *w)
         if (!roster_view(w->roster, i, &v) || !v.is_member)
             continue;
         check_is_not_excluded(w, v.name);
+        check(w, v.node_index < MAX_NODES && members[v.node_index] == NULL,
+              "two nodes have the same place");
+        members[v.node_index] = node_by_name(w, v.name);
         n_members++;
         world_size += v.n_local;
         for (uint32_t rank = v.first_rank; rank < v.first_rank + v.n_local; rank++) {
@@ -44,6 +69,8 @@ static void check_places(struct world *w)
         }
     }
     check(w, highest + 1 == world_size, "ranks are not dense");
+    if (w->terms.segment > 0)
+        check_segments(w, members, n_members);
     check(w, n_members >= w->terms.min_nodes && n_members <= w->terms.max_nodes,
           "fewer nodes than the minimum or more than the maximum");
 }
@@ -57,14 +84,6 @@ static void forget_generation(struct world *w, uint32_t generation)
               "a rank of another generation of the same number runs");
     w->n_own_before += g->has_own_failure;
     *g = (struct generation){0};
-}
-
-static struct node *node_by_name(struct world *w, const char *name)
-{
-    int i = 0;
-    while (strcmp(w->nodes[i].name, name) != 0)
-        i++;
-    return &w->nodes[i];
 }
 
 static void note_places(struct world *w)
@@ -189,6 +208,7 @@ static void check_message(struct world *w, const struct link *l, const struct me
 {
     if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST)
         check_move(w, &w->nodes[l->node]);
+    w->n_left_out += m->type == MESSAGE_REFUSED && strstr(m->refused.text, "(--segment)") != NULL;
     if (m->type == MESSAGE_WELCOME)
         check_welcome(w, &w->nodes[l->node]);
     if (m->type == MESSAGE_REFUSED && m->refused.why == MESSAGE_REFUSED_LOST &&

@@ -19,6 +19,7 @@
 
 enum {
     MAX_NODES = 10, /* that ever are, one after the other too */
+    N_DOMAINS = 3,  /* with terms.segment */
     MAX_LINKS = 64, /* at a time */
     MAX_MAILS = 64, /* on their way in one direction */
     MAX_GENERATIONS = 512,
@@ -57,7 +58,7 @@ struct node {
     bool exists; /* the machine */
     bool is_up;  /* ddprun */
     struct member *member;
-    char name[16];
+    char name[16], domain[16];
     struct message_hello hello;
     uint64_t starts_at_ms, leaves_at_ms, killed_at_ms, dies_at_ms, ends_job_at_ms, restarts_at_ms;
     uint64_t frozen_until_ms, blocked_until_ms, reset_at_ms;
@@ -136,6 +137,7 @@ struct world {
     bool recovers;         /* ranks outlive the end of a generation */
     bool checks;           /* some nodes check their health */
     uint64_t n_unfit;      /* results */
+    uint64_t n_left_out;   /* nodes whose segment was not whole any more */
     uint32_t n_own_before; /* blind: failures in generations whose numbers came again */
     uint64_t n_messages;
     uint64_t most_steps;     /* that was reported to the roster ... */

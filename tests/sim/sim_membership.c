@@ -14,6 +14,8 @@
  *   - the effect of another node's loss on a rank never becomes the verdict or uses up budget
  *   - a rejection that does not last ends no node
  *   - a node that is excluded had as many failures as that takes, and participates in nothing more
+ *   - with segments, a generation has whole ones only, and the nodes of a domain are consecutive
+ *   - ranks that live on have missed no generation that has begun
  * In every third schedule the roster is lost now and then, and another one takes its place, which
  * knows only what was recorded when its generation was confirmed (docs/design/etcd.md): the same
  * holds, and no rank is stopped because of it alone. Half of the schedules have ranks that outlive
@@ -414,6 +416,12 @@ static void world_init(struct world *w, uint64_t seed)
     w->writes_at_ms = w->confirms_at_ms = w->moves_at_ms = w->lease_turns_at_ms = CO_NEVER_MS;
     w->inherited = w->told = MESSAGE_NO_GENERATION;
     w->recovers = seed / 3 % 2 == 1;
+    w->terms.spares = seed / 5 % 3 == 2 ? 1 : 0;
+    if (seed / 12 % 4 == 1) {
+        w->terms.segment = 1 + (uint32_t)(seed / 48 % 3);
+        w->terms.min_nodes = w->terms.segment * (1 + (uint32_t)draw(w, 2));
+        w->terms.max_nodes = w->terms.min_nodes + w->terms.segment * (uint32_t)draw(w, 2);
+    }
     w->terms.no_progress = seed / 6 % 3 == 2 ? 1 + (uint32_t)(seed / 18 % 3) : 0;
     if (seed % 3 == 0) {
         w->limits.confirm_ms = 60000;
@@ -507,8 +515,8 @@ static void world_fini(struct world *w)
 /* What all schedules together came to: a simulator that never reaches a case proves nothing of
  * it. */
 static struct totals {
-    uint64_t n_moves, n_closed_moves, n_adopted, n_untold, n_ended, n_messages, n_generations,
-        n_restarts, n_virtual_s, n_unfit;
+    uint64_t n_left_out, n_segmented, n_moves, n_closed_moves, n_adopted, n_untold, n_ended,
+        n_messages, n_generations, n_restarts, n_virtual_s, n_unfit;
     uint64_t n_verdicts[MESSAGE_N_OUTCOMES], n_open, n_excluded;
 } totals;
 
@@ -517,6 +525,9 @@ static void add_up(const struct world *w)
     const struct message_verdict *v = roster_get_verdict(w->roster);
     totals.n_messages += w->n_messages;
     totals.n_unfit += w->n_unfit;
+    totals.n_left_out += w->n_left_out;
+    if (w->terms.segment > 1)
+        totals.n_segmented += roster_generation(w->roster) + 1;
     totals.n_moves += w->n_moves;
     totals.n_closed_moves += w->n_closed_moves;
     totals.n_adopted += w->n_adopted;
@@ -566,6 +577,9 @@ int main(void)
            totals.n_moves, totals.n_closed_moves, totals.n_adopted, totals.n_untold,
            totals.n_ended);
     printf("%" PRIu64 " checks found a node unhealthy\n", totals.n_unfit);
+    printf("%" PRIu64 " generations of segments of several nodes; %" PRIu64
+           " nodes were left out of one that had been in the one before\n",
+           totals.n_segmented, totals.n_left_out);
     printf("verdicts: %" PRIu64 " well, %" PRIu64 " a rank failed, %" PRIu64
            " too few left, %" PRIu64 " missing, %" PRIu64 " ended, %" PRIu64
            " no progress; no node left to receive it: %" PRIu64 "; nodes excluded: %" PRIu64 "\n",

@@ -131,6 +131,7 @@ static void copy_member(struct member **to_at, const struct member *from)
     *to = *from;
     to->hello.run_id = to->run_id;
     to->hello.name = to->name;
+    to->hello.domain = to->domain;
     to->hello.addresses = to->own_addresses;
     to->place.place.host = to->host;
     to->failed.text = to->failed_text;

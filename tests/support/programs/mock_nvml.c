@@ -10,7 +10,9 @@
  *     ecc GPU N        uncorrected errors
  *     xid GPU N        an event, given once
  *     used GPU N       MiB of its memory
- *     processes GPU N  that use it */
+ *     processes GPU N  that use it
+ *     fabric N         the UUID of the NVLink domain ends with N; 0, the default: no such domain
+ *     clique GPU N     in it */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +33,13 @@ struct field {
         unsigned number;
         unsigned long long bytes;
     } value;
+};
+
+struct fabric {
+    unsigned char uuid[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
 };
 
 struct event {
@@ -82,6 +91,7 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *ret);
 int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *ret);
 int nvmlDeviceGetFieldValues(void *device, int n, struct field *values);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, void *infos);
+int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric *ret);
 int nvmlEventSetCreate(void **ret);
 int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set);
 int nvmlEventSetWait_v2(void *set, struct event *ret, unsigned timeout_ms);
@@ -152,6 +162,15 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *n, void *inf
     (void)infos;
     *n = (unsigned)look_up("processes", number_of(device), 0);
     return lost(device) != SUCCESS ? lost(device) : *n == 0 ? SUCCESS : INSUFFICIENT_SIZE;
+}
+
+int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric *ret)
+{
+    const unsigned long long domain = look_up("fabric", -1, 0);
+    *ret = (struct fabric){.uuid = {[15] = (unsigned char)domain},
+                           .clique = (unsigned)look_up("clique", number_of(device), 0),
+                           .state = domain != 0 ? 3 : 0};
+    return lost(device);
 }
 
 int nvmlEventSetCreate(void **ret)

@@ -19,6 +19,8 @@ static struct health_checks c;
 static struct health_facts first, now;
 static char mock[] = "/tmp/mock_nvml_XXXXXX", text[HEALTH_TEXT_BYTES];
 
+static bool asks_fabric;
+
 static void put(const char *lines)
 {
     FILE *f = fopen(mock, "w");
@@ -30,7 +32,8 @@ static void put(const char *lines)
 static void start(const char *library)
 {
     struct co_error err;
-    const struct health_probe_opts opts = {.checks = &c, .root = "", .nvml = library};
+    const struct health_probe_opts opts = {
+        .checks = &c, .root = "", .nvml = library, .fabric = asks_fabric};
     ck_assert_msg(health_probe_start(&opts, &p, &err) == 0, "%s", err.text);
 }
 
@@ -43,6 +46,7 @@ static void set_up(void)
     ck_assert_int_eq(setenv("MOCK_NVML", mock, 1), 0);
     c = (struct health_checks){.gpu = true};
     p = (struct health_probe){.sock = -1};
+    asks_fabric = false;
 }
 
 static void tear_down(void)
@@ -233,6 +237,53 @@ START_TEST(the_end_of_the_process_is_seen)
 }
 END_TEST
 
+static void assert_no_fabric(const char *lines, const char *trouble)
+{
+    put(lines);
+    ask(NULL, &now);
+    ck_assert_str_eq(now.fabric, "");
+    ck_assert_str_eq(now.fabric_trouble, trouble);
+}
+
+START_TEST(the_nvlink_domain_is_that_of_all_gpus)
+{
+    asks_fabric = true;
+    begin("count 2\nfabric 7\nclique 0 3\nclique 1 3\n");
+    ck_assert_str_eq(first.fabric, "00000000-0000-0000-0000-000000000007.3");
+    ck_assert_str_eq(first.fabric_trouble, "");
+    assert_no_fabric("count 2\nfabric 7\nclique 0 3\nclique 1 4\n",
+                     "GPUs 0 and 1 are in different NVLink domains");
+    assert_no_fabric("count 2\n", "GPU 0 is in no NVLink domain");
+    assert_no_fabric("count 2\nfabric 256\n", "the NVLink domain of GPU 0 is this node only");
+    assert_no_fabric("count 2\nfabric 7\nlost 1 15\n", "GPU 1 does not answer (NVML error 15)");
+}
+END_TEST
+
+START_TEST(without_nvml_there_is_no_nvlink_domain)
+{
+    asks_fabric = true;
+    c.gpu = false;
+    start("/nowhere/libnvidia-ml.so.1");
+    assert_no_fabric("", "NVML was not found, or has no GPU");
+}
+END_TEST
+
+START_TEST(an_nvml_that_cannot_begin_has_no_nvlink_domain)
+{
+    asks_fabric = true;
+    begin("init 18\n");
+    ck_assert_str_eq(first.fabric_trouble, "NVML cannot be used: Driver/library version mismatch");
+}
+END_TEST
+
+START_TEST(the_nvlink_domain_is_read_only_if_asked_for)
+{
+    begin("fabric 7\n");
+    ck_assert_str_eq(first.fabric, "");
+    ck_assert_str_eq(first.fabric_trouble, "");
+}
+END_TEST
+
 TEST_SUITE(health_probe)
 {
     Suite *suite = suite_create("health_probe");
@@ -250,6 +301,10 @@ TEST_SUITE(health_probe)
     tcase_add_test(tc, a_driver_that_hangs_holds_only_that_process);
     tcase_add_test(tc, killed_processes_are_reaped_and_their_number_is_bounded);
     tcase_add_test(tc, the_end_of_the_process_is_seen);
+    tcase_add_test(tc, the_nvlink_domain_is_that_of_all_gpus);
+    tcase_add_test(tc, without_nvml_there_is_no_nvlink_domain);
+    tcase_add_test(tc, an_nvml_that_cannot_begin_has_no_nvlink_domain);
+    tcase_add_test(tc, the_nvlink_domain_is_read_only_if_asked_for);
     suite_add_tcase(suite, tc);
     return suite;
 }

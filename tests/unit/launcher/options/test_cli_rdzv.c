@@ -13,6 +13,32 @@ static const struct job_world *const w = &spec.world;
 
 #define C10D "--rdzv-endpoint=node1:29401", "--rdzv-id=job7"
 
+START_TEST(segments_are_whole_groups_of_nodes)
+{
+    JOB("ddprun", "--nnodes=4:8", "--segment=4", "--rdzv-id=x", "--rdzv-endpoint=n1",
+        "--rdzv-backend=c10d", "true");
+    ck_assert_uint_eq(spec.world.segment, 4);
+    ck_assert_str_eq(spec.world.domain_rule, "gpu");
+    ck_assert_ptr_null(spec.world.domain);
+    JOB("ddprun", "-H", "n1,n2,n3", "--spares=1", "--segment=2", "--domain=name:^n", "true");
+    ck_assert_uint_eq(spec.world.segment, 2);
+    ck_assert_str_eq(spec.world.domain_rule, "name:^n");
+    JOB("ddprun", "--segment=1", "--domain=rack7", "true"); /* one node: nothing to choose */
+    ck_assert_uint_eq(spec.world.segment, 0);
+    ck_assert_int_eq(PARSE("ddprun", "--nnodes=4:7", "--segment=4", "--rdzv-endpoint=n1", "true"),
+                     -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "this one has 4 to 7 nodes; use --nnodes with multiples "
+                                           "of 4"));
+    ck_assert_int_eq(PARSE("ddprun", "-H", "n1,n2,n3", "--segment=2", "true"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--nnodes=2", "--domain=rack7", "true"), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "--domain requires --segment"));
+    ck_assert_int_eq(PARSE("ddprun", "--nnodes=2", "--segment=2", "--domain=a:b", "true"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--nnodes=2", "--segment=0", "true"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--nnodes=2", "--segment=x", "true"), -EINVAL);
+    ck_assert_int_eq(PARSE("ddprun", "--nnodes=2", "--segment=65537", "true"), -EINVAL);
+}
+END_TEST
+
 START_TEST(spares_are_nodes_beyond_those_that_are_active)
 {
     JOB("ddprun", "--nnodes=2", "--spares=3", "--rdzv-id=x", "--rdzv-endpoint=n1",
@@ -486,6 +512,7 @@ TEST_SUITE(cli_rdzv)
     Suite *suite = suite_create("cli_rdzv");
     TCase *c = tcase_create("cli_rdzv");
     tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, segments_are_whole_groups_of_nodes);
     tcase_add_test(c, spares_are_nodes_beyond_those_that_are_active);
     tcase_add_test(c, one_node_needs_no_peers);
     tcase_add_test(c, nodes_rendezvous_at_the_endpoint);

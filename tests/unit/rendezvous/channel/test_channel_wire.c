@@ -253,6 +253,34 @@ START_TEST(the_health_of_a_node_has_bounds)
 }
 END_TEST
 
+START_TEST(the_domain_of_a_node_has_bounds)
+{
+    char text[MESSAGE_DOMAIN_BYTES + 1];
+    struct message m = make(MESSAGE_HELLO), back;
+    encode(&m); /* no domain */
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_str_eq(back.hello.domain, "");
+    m.hello.domain = "rack7";
+    assert_refused(&m, "the domain has 1 bytes: expected 0 to 0");
+    m.hello.terms.segment = 2;
+    encode(&m);
+    ck_assert_int_eq(decode(co_buf_len(&out), &back), 0);
+    ck_assert_uint_eq(back.hello.terms.segment, 2);
+    ck_assert_str_eq(back.hello.domain, "rack7");
+    m.hello.domain = NULL;
+    assert_refused(&m, "the domain has 0 bytes: expected 1 to 127");
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    m.hello.domain = text;
+    assert_refused(&m, "the domain has 128 bytes: expected 1 to 127");
+    m.hello.domain = "rack 7";
+    assert_refused(&m, "the domain contains invalid characters");
+    m = make(MESSAGE_HELLO);
+    m.hello.terms.segment = MESSAGE_MAX_NODES + 1;
+    assert_refused(&m, "for the size of a segment");
+}
+END_TEST
+
 START_TEST(a_hello_keeps_its_fields)
 {
     struct message m = make(MESSAGE_HELLO), back;
@@ -543,6 +571,7 @@ TEST_SUITE(channel_wire)
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, NULL, tear_down);
     tcase_add_test(all, each_message_survives_a_round_trip);
+    tcase_add_test(all, the_domain_of_a_node_has_bounds);
     tcase_add_test(all, a_hello_keeps_its_fields);
     tcase_add_test(all, the_health_of_a_node_has_bounds);
     tcase_add_test(all, a_place_has_how_ranks_reach_the_store);
