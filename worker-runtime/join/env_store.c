@@ -12,10 +12,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* The environment is about the store of the first generation. ddprun sends the address of a later
+ * one, also to a rank that was alone and therefore had none. */
 static bool must_serve(const struct env_who *who)
 {
     const char *agent_serves = getenv(DDP_ENV_USE_AGENT_STORE);
-    return who->rank == 0 && agent_serves != NULL && strcmp(agent_serves, "False") == 0;
+    return who->rank == 0 && who->store_host[0] == '\0' && agent_serves != NULL &&
+           strcmp(agent_serves, "False") == 0;
 }
 
 /* A socket of IPv6 also takes connections of IPv4. */
