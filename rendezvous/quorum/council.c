@@ -22,6 +22,24 @@ const struct council_limits council_usual_limits = {
     .resign_ms = 1500,
 };
 
+/* The promise ends as it usually does, where no host is silent. */
+struct council_limits council_limits_with(uint64_t host_ms)
+{
+    struct council_limits l = council_usual_limits;
+    const uint64_t usual_ms = l.quorum.lease_ms + l.quorum.margin_ms;
+    l.quorum.lease_ms = l.doubt_ms = host_ms;
+    l.quorum.margin_ms = council_host_margin_ms(host_ms);
+    const uint64_t least_ms = l.quorum.lease_ms + l.quorum.margin_ms;
+    l.quorum.stay_ms = usual_ms > least_ms ? usual_ms - least_ms : 0;
+    l.keep_ms = l.again_ms = host_ms / 5;
+    return l;
+}
+
+uint64_t council_host_margin_ms(uint64_t host_ms)
+{
+    return host_ms / 4;
+}
+
 /* --- orders --- */
 
 static void begin_step(struct council *c)
@@ -245,6 +263,15 @@ void council_note_ended(struct council *c, const struct elector_address *at, uin
     end_step(c, now_ms, ret);
 }
 
+void council_note_silent(struct council *c, bool is_silent, uint64_t now_ms,
+                         struct council_orders *ret)
+{
+    const uint64_t owner = c->voter.promised.owner;
+    begin_step(c);
+    c->silent = is_silent && owner != c->id ? owner : 0;
+    end_step(c, now_ms, ret);
+}
+
 enum council_lease council_get_lease(const struct council *c)
 {
     return c->lease;
@@ -361,6 +388,7 @@ uint64_t council_deadline_ms(const struct council *c)
         at_ms = sooner(at_ms, quorum_proposer_end_ms(&c->proposer));
     if (c->has_roster && !c->doubts)
         at_ms = sooner(at_ms, council_certain_until_ms(c));
+    at_ms = sooner(at_ms, council_silence_ends_ms(c));
     return c->resigns ? sooner(at_ms, c->resign_until_ms) : at_ms;
 }
 

@@ -41,6 +41,11 @@ struct council_limits {
  * searches these. */
 extern const struct council_limits council_usual_limits;
 
+/* The same where a host that does not answer for host_ms is lost: a coordinator acts for a shorter
+ * time, and its voters obey it as long as usual unless its host is silent. */
+struct council_limits council_limits_with(uint64_t host_ms);
+uint64_t council_host_margin_ms(uint64_t host_ms);
+
 enum council_state {
     COUNCIL_OUTSIDE,   /* it knows no record */
     COUNCIL_FOLLOWING, /* it votes, or has voted; another process coordinates, or none */
@@ -113,6 +118,7 @@ struct council {
     bool commit_waits;
     struct elector_record committing;
 
+    uint64_t silent; /* the process whose host is silent; 0: none */
     bool resigns, has_resigned, is_over;
     bool has_last;
     struct elector_record last;
@@ -155,6 +161,11 @@ void council_resign(struct council *c, const struct elector_record *last, uint64
  * may obey another one at once. */
 void council_note_ended(struct council *c, const struct elector_address *at, uint64_t now_ms,
                         struct council_orders *ret);
+
+/* The host of the coordinator that this process obeys does not answer, or it does again. Its voter
+ * here may obey another one as soon as the lease is over. */
+void council_note_silent(struct council *c, bool is_silent, uint64_t now_ms,
+                         struct council_orders *ret);
 
 /* What holds for the node of this process. Obey it as it is when it is obeyed: an older one means
  * nothing. */

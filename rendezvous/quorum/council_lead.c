@@ -363,10 +363,28 @@ static void lapse(struct council *c, uint64_t now_ms)
         give_up(c);
 }
 
+uint64_t council_silence_ends_ms(const struct council *c)
+{
+    const struct quorum_limits *l = &c->voter.limits;
+    if (c->silent == 0 || c->silent != c->voter.promised.owner || c->voter.until_ms == 0)
+        return CO_NEVER_MS;
+    return c->voter.heard_ms + l->lease_ms + l->margin_ms;
+}
+
+static void free_from_silent(struct council *c, uint64_t now_ms)
+{
+    if (now_ms < council_silence_ends_ms(c))
+        return;
+    c->silent = 0;
+    if (now_ms < c->voter.until_ms && quorum_voter_free_silent(&c->voter, now_ms) == 0)
+        council_take_turn(c, now_ms);
+}
+
 void council_go_on(struct council *c, uint64_t now_ms)
 {
     if (c->is_over)
         return;
+    free_from_silent(c, now_ms);
     lapse(c, now_ms);
     if (c->resigns && (!council_leads(c, now_ms) || now_ms >= c->resign_until_ms)) {
         end_resigning(c);

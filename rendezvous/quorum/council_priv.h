@@ -25,6 +25,10 @@ void council_set_lease(struct council *c, enum council_lease lease);
 /* Claim in this process' turn, since its voter is free. */
 void council_take_turn(struct council *c, uint64_t now_ms);
 
+/* When a voter here that obeys a process whose host is silent may obey another one; CO_NEVER_MS: no
+ * host is. */
+uint64_t council_silence_ends_ms(const struct council *c);
+
 static inline bool council_leads(const struct council *c, uint64_t now_ms)
 {
     return now_ms < quorum_proposer_end_ms(&c->proposer);

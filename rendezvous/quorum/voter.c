@@ -15,6 +15,17 @@ void quorum_voter_free(struct quorum_voter *v)
     v->until_ms = 0;
 }
 
+/* Silence of the host proves nothing. What the process did with what was heard last is over, by the
+ * arithmetic of a promise. */
+uint64_t quorum_voter_free_silent(struct quorum_voter *v, uint64_t now_ms)
+{
+    const uint64_t over_ms = v->heard_ms + v->limits.lease_ms + v->limits.margin_ms;
+    if (now_ms < over_ms)
+        return over_ms;
+    quorum_voter_free(v);
+    return 0;
+}
+
 void quorum_voter_reserve(struct quorum_voter *v, bool is_reserved)
 {
     v->is_reserved = is_reserved;
@@ -30,6 +41,13 @@ static void promise(struct quorum_voter *v, const struct quorum_term *term, uint
     v->promised = *term;
     if (until_ms > v->until_ms)
         v->until_ms = until_ms;
+}
+
+static void promise_leader(struct quorum_voter *v, const struct quorum_term *term, uint64_t now_ms)
+{
+    const struct quorum_limits *l = &v->limits;
+    v->heard_ms = now_ms;
+    promise(v, term, now_ms + l->lease_ms + l->margin_ms + l->stay_ms);
 }
 
 /* A candidate that is refused leaves no trace: its term is not adopted, so that a node that comes
@@ -57,7 +75,7 @@ static bool hear_write(struct quorum_voter *v, const struct quorum_ask *ask, uin
         return false;
     if (quorum_record_compare(&ask->record, &v->record) > 0)
         v->record = ask->record;
-    promise(v, &ask->term, now_ms + v->limits.lease_ms + v->limits.margin_ms);
+    promise_leader(v, &ask->term, now_ms);
     return true;
 }
 
@@ -68,7 +86,7 @@ static bool hear_keep(struct quorum_voter *v, const struct quorum_ask *ask, uint
         quorum_term_compare(&ask->term, &v->record.term) != 0 || ask->index != v->record.index)
         return false;
     v->record.settled |= ask->settled;
-    promise(v, &ask->term, now_ms + v->limits.lease_ms + v->limits.margin_ms);
+    promise_leader(v, &ask->term, now_ms);
     return true;
 }
 

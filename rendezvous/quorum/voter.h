@@ -34,7 +34,8 @@ struct quorum_vote {
 
 struct quorum_limits {
     uint64_t lease_ms;  /* a coordinator may act for so long after it sent what was answered */
-    uint64_t margin_ms; /* a voter obeys it for lease_ms and margin_ms after it heard it */
+    uint64_t margin_ms; /* a voter obeys it for lease_ms and margin_ms after it heard it ... */
+    uint64_t stay_ms;   /* ... and so much longer, unless its host is silent */
     uint64_t claim_ms;  /* and a candidate for so long */
 };
 
@@ -43,6 +44,7 @@ struct quorum_voter {
     uint64_t id;
     struct quorum_term promised;
     uint64_t until_ms; /* no other one is promised anything before */
+    uint64_t heard_ms; /* the last WRITE or KEEP */
     bool is_reserved;  /* it obeys no process but that of `promised`, whatever the time */
     struct quorum_record record;
 };
@@ -57,6 +59,10 @@ void quorum_voter_ask(struct quorum_voter *v, const struct quorum_ask *ask, uint
 /* Obey no other process than the one that was promised last, until this is taken back. Also a voter
  * that is free. */
 void quorum_voter_reserve(struct quorum_voter *v, bool is_reserved);
+
+/* The host of the process that it obeys is silent: others may claim when the lease of that process
+ * is over. returns when; 0: now, and they may */
+uint64_t quorum_voter_free_silent(struct quorum_voter *v, uint64_t now_ms);
 
 /* The process that it obeys has certainly ended, or has given up: others may claim at once. It
  * still obeys no lower term. */

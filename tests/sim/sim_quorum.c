@@ -8,6 +8,7 @@
  *   - at most one process is the coordinator, each by its own clock, and at most one renews leases
  *   - a generation follows the last one: no two rosters begin one from the same
  *   - while the node of a process has no lease, no other process coordinates
+ *   - in a part of the schedules hosts are reported as silent at any time, rightly or wrongly
  *   - each council has a deadline while it waits for something
  * and at the end, when links are whole again: if enough voters live, one of them leads, and all
  * voters obey it; and where no other process can take over, its node needs no lease.
@@ -31,16 +32,19 @@ enum {
     FAULTS_END_MS = 60000,
     END_MS = 75000,
     DRIFT_PERCENT = 6,
+    HOST_MIN_MS = 300,    /* a host that does not answer for so long ... */
+    HOST_MAX_MS = 1000,   /* ... up to so long is silent */
     LEASE_LATE_MS = 2000, /* so long the node takes to set a lease */
     MUTANT_RUNS = 3000,   /* a mutant has to be found within */
 };
 
-enum mutant { NO_MUTANT, NOT_RESERVED, ANSWERED_EARLY, NOT_STORED, N_MUTANTS };
+enum mutant { NO_MUTANT, NOT_RESERVED, ANSWERED_EARLY, NOT_STORED, FREED_EARLY, N_MUTANTS };
 static const char *const mutant_names[] = {
     [NO_MUTANT] = "none",
     [NOT_RESERVED] = "no lease, and the voter obeys others",
     [ANSWERED_EARLY] = "the lease is reported before it is set",
     [NOT_STORED] = "no lease before the list is stored",
+    [FREED_EARLY] = "a silent host frees its voters before its lease is over",
 };
 
 struct mail {
@@ -75,12 +79,14 @@ static struct world {
     uint32_t decided[MAX_DECISIONS]; /* marks of generations, in order */
     uint32_t n_decisions, n_marks;
     uint64_t loses_one_in;
+    uint64_t host_ms; /* 0: no host is reported as silent */
     enum mutant mutant;
     const char *broken; /* a mutant */
 } world;
 
 static struct totals {
-    uint64_t n_leaders, n_decisions, n_killed, n_left, n_hand_overs, n_changes, n_early, n_unleased;
+    uint64_t n_leaders, n_decisions, n_killed, n_left, n_hand_overs, n_changes, n_early, n_unleased,
+        n_silent;
 } totals;
 
 static uint64_t draw(struct world *w, uint64_t below)
@@ -299,10 +305,23 @@ static void set_lease(struct world *w, struct process *p)
         report_leased(w, p);
 }
 
+/* Nothing that is decided relies on a report that is right. */
+static void draw_silence(struct world *w, struct process *p)
+{
+    struct council_orders orders;
+    if (w->host_ms == 0 || w->now_ms >= FAULTS_END_MS || draw(w, 100) != 0)
+        return;
+    const bool is_silent = draw(w, 2) == 0;
+    totals.n_silent += is_silent;
+    council_note_silent(&p->council, is_silent, clock_ms(w, p), &orders);
+    obey(w, p, &orders);
+}
+
 static void live_on(struct world *w, struct process *p)
 {
     struct council_orders orders;
     set_lease(w, p);
+    draw_silence(w, p);
     if (clock_ms(w, p) >= council_deadline_ms(&p->council)) {
         council_time(&p->council, clock_ms(w, p), &orders);
         obey(w, p, &orders);
@@ -397,6 +416,10 @@ static void world_init(struct world *w, uint64_t seed, enum mutant mutant)
         draw(w, 2);
     w->n = 2 + (uint32_t)draw(w, MAX_PROCESSES - 1);
     w->loses_one_in = draw(w, 2) == 0 ? 0 : 3 + draw(w, 20);
+    if (seed % 3 == 0)
+        w->host_ms = HOST_MIN_MS + draw(w, HOST_MAX_MS - HOST_MIN_MS + 1);
+    const struct council_limits limits =
+        w->host_ms > 0 ? council_limits_with(w->host_ms) : council_usual_limits;
     for (uint32_t i = 0; i < w->n; i++) {
         struct process *p = &w->processes[i];
         const struct elector_address at = address_of(i);
@@ -404,7 +427,12 @@ static void world_init(struct world *w, uint64_t seed, enum mutant mutant)
                               .rate_percent = 100 - DRIFT_PERCENT + draw(w, 2 * DRIFT_PERCENT + 1),
                               .offset_ms = 1 + draw(w, 1000000),
                               .lease_due_ms = CO_NEVER_MS};
-        council_init(&p->council, &council_usual_limits, i + 1, &at, seed % 8 != 0);
+        council_init(&p->council, &limits, i + 1, &at, seed % 8 != 0);
+        if (mutant == FREED_EARLY) { /* it obeys for as long, unless the host is silent */
+            struct quorum_limits *l = &p->council.voter.limits;
+            l->stay_ms += l->lease_ms + l->margin_ms;
+            l->lease_ms = l->margin_ms = 0;
+        }
     }
     struct process *founder = &w->processes[0];
     council_found(&founder->council, 1 + draw(w, 1000), clock_ms(w, founder), &orders);
@@ -515,12 +543,13 @@ int main(void)
     const uint64_t n = schedules_run(500, run);
     bool well = true;
     if (n > 0)
-        printf("%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " coordinators, %" PRIu64
-               " generations, %" PRIu64 " news of voters; %" PRIu64 " processes killed, %" PRIu64
-               " of them noticed at once; %" PRIu64 " left, %" PRIu64
-               " of them coordinators; %" PRIu64 " times a node needed no lease\n",
-               n, n, totals.n_leaders, totals.n_decisions, totals.n_changes, totals.n_killed,
-               totals.n_early, totals.n_left, totals.n_hand_overs, totals.n_unleased);
+        printf(
+            "%" PRIu64 " schedules, seeds 1 to %" PRIu64 ": %" PRIu64 " coordinators, %" PRIu64
+            " generations, %" PRIu64 " news of voters; %" PRIu64 " processes killed, %" PRIu64
+            " of them noticed at once; %" PRIu64 " left, %" PRIu64 " of them coordinators; %" PRIu64
+            " times a node needed no lease; %" PRIu64 " hosts reported as silent\n",
+            n, n, totals.n_leaders, totals.n_decisions, totals.n_changes, totals.n_killed,
+            totals.n_early, totals.n_left, totals.n_hand_overs, totals.n_unleased, totals.n_silent);
     for (int m = NO_MUTANT + 1; n > 0 && m < N_MUTANTS; m++)
         well &= find_mutant((enum mutant)m);
     return well ? 0 : 1;

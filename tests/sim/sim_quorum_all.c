@@ -524,6 +524,7 @@ static const struct config configs[] = {
     {"3 voters, 2 terms, 2 changes",                       3, 3, 2, 2, NO_MUTANT, true},
     {"3 voters, 3 terms, a change",                        3, 3, 3, 1, NO_MUTANT, true},
     {"2 voters and one that joins, 2 terms, 2 changes",    3, 2, 2, 2, NO_MUTANT, true},
+    {"2 voters and one that joins, 3 terms, a change",     3, 2, 3, 1, NO_MUTANT, true},
     {"the list before is not asked",                       3, 3, 3, 2, NO_BEFORE, false},
     {"any half is enough",                                 2, 2, 2, 2, ANY_HALF, false},
     {"a voter forgets and votes on",                       3, 3, 2, 2, AMNESIA, false},

@@ -10,7 +10,7 @@
 
 enum { N = 3 };
 
-static const struct council_limits *const limits = &council_usual_limits;
+static const struct council_limits *limits = &council_usual_limits;
 
 static struct council councils[N + 1]; /* by id */
 static struct council_orders did[N + 1];
@@ -154,6 +154,13 @@ static void note_ended(uint64_t id, uint64_t ended)
     carry_out(id, &orders);
 }
 
+static void note_silent(uint64_t id, bool is_silent)
+{
+    struct council_orders orders;
+    council_note_silent(&councils[id], is_silent, now_ms, &orders);
+    carry_out(id, &orders);
+}
+
 static void resign(uint64_t id, uint32_t generation)
 {
     const struct elector_record last = {.generation = generation, .n_nodes = 3, .gone = 0};
@@ -189,6 +196,42 @@ START_TEST(a_generation_is_committed_when_voters_that_carry_the_list_have_it)
     go_on(300);
     ck_assert(did[1].committed);
     ck_assert_uint_eq(councils[3].voter.record.value, councils[1].known);
+}
+END_TEST
+
+START_TEST(a_coordinator_whose_host_is_silent_is_replaced_when_its_shorter_lease_is_over)
+{
+    const struct council_limits shorter = council_limits_with(400);
+    limits = &shorter;
+    begin(true);
+    commit(1, 4);
+    forget_orders();
+    is_cut[1] = true;
+    go_on(450);
+    note_silent(2, true);
+    note_silent(3, true);
+    ck_assert(!did[2].make && !did[3].make);
+    go_on(300);
+    ck_assert(did[2].make && did[2].past.generation == 4);
+    ck_assert(did[3].follow && !did[3].make);
+    limits = &council_usual_limits;
+}
+END_TEST
+
+START_TEST(a_coordinator_that_only_its_voters_do_not_hear_stays_as_long_as_usual)
+{
+    const struct council_limits shorter = council_limits_with(400);
+    limits = &shorter;
+    begin(true);
+    forget_orders();
+    is_cut[1] = true;
+    note_silent(2, true);
+    note_silent(2, false); /* it has answered */
+    go_on(1000);
+    ck_assert(!did[2].make && !did[3].make);
+    go_on(500);
+    ck_assert(did[2].make);
+    limits = &council_usual_limits;
 }
 END_TEST
 
@@ -505,6 +548,9 @@ TEST_SUITE(council)
     tcase_add_test(all, a_founder_coordinates_at_once_and_others_become_voters);
     tcase_add_test(all, a_generation_is_committed_when_voters_that_carry_the_list_have_it);
     tcase_add_test(all, a_killed_coordinator_is_replaced_at_once_by_the_next_voter);
+    tcase_add_test(all,
+                   a_coordinator_whose_host_is_silent_is_replaced_when_its_shorter_lease_is_over);
+    tcase_add_test(all, a_coordinator_that_only_its_voters_do_not_hear_stays_as_long_as_usual);
     tcase_add_test(all, a_silent_coordinator_is_replaced_when_its_lease_is_over);
     tcase_add_test(all, a_coordinator_that_is_cut_off_is_certain_no_longer_than_it_may_be);
     tcase_add_test(all, what_was_written_before_a_doubt_is_written_again);

@@ -63,6 +63,24 @@ START_TEST(a_refused_claim_leaves_no_trace)
 }
 END_TEST
 
+START_TEST(a_silent_host_ends_the_longer_stay_but_not_the_lease)
+{
+    struct quorum_limits longer = limits;
+    longer.stay_ms = 1000;
+    quorum_voter_init(&v, &longer, 2, &first);
+    write(2, 1, 0);
+    now_ms += 3499;
+    ck_assert_uint_eq(quorum_voter_free_silent(&v, now_ms), now_ms + 1);
+    claim(3, 3);
+    ck_assert(!vote.yes);
+    ck_assert_uint_eq(vote.left_ms, 1001);
+    now_ms += 1;
+    ck_assert_uint_eq(quorum_voter_free_silent(&v, now_ms), 0);
+    claim(3, 3);
+    ck_assert(vote.yes);
+}
+END_TEST
+
 START_TEST(the_promise_is_over_after_the_lease_and_the_margin)
 {
     write(2, 1, 0);
@@ -171,6 +189,7 @@ TEST_SUITE(voter)
     tcase_add_test(all, a_free_voter_promises_and_reports_its_record);
     tcase_add_test(all, a_refused_claim_leaves_no_trace);
     tcase_add_test(all, the_promise_is_over_after_the_lease_and_the_margin);
+    tcase_add_test(all, a_silent_host_ends_the_longer_stay_but_not_the_lease);
     tcase_add_test(all, a_candidate_is_obeyed_for_a_short_time);
     tcase_add_test(all, the_coordinator_may_claim_again_at_once);
     tcase_add_test(all, a_voter_that_is_freed_still_obeys_no_lower_term);
