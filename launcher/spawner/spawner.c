@@ -151,6 +151,26 @@ int spawner_set_lease(const struct spawner *n, uint64_t end_ms)
     return request(n, &(struct spawner_request){.type = SPAWNER_LEASE, .end_ms = end_ms}, NULL, 0);
 }
 
+int spawner_send_heartbeats(const struct spawner *n, int fd, uint64_t from_ms, uint64_t limit_ms)
+{
+    return request(n,
+                   &(struct spawner_request){
+                       .type = SPAWNER_HEARTBEAT, .from_ms = from_ms, .limit_ms = limit_ms},
+                   &fd, 1);
+}
+
+int spawner_state_end(const struct spawner *n, uint64_t end_ms)
+{
+    return request(n, &(struct spawner_request){.type = SPAWNER_HEARTBEAT, .end_ms = end_ms}, NULL,
+                   0);
+}
+
+int spawner_resume(const struct spawner *n, uint64_t from_ms)
+{
+    return request(n, &(struct spawner_request){.type = SPAWNER_RESUME, .from_ms = from_ms}, NULL,
+                   0);
+}
+
 int spawner_receive(const struct spawner *n, struct spawner_report *ret)
 {
     ssize_t got = recv(n->sock, ret, sizeof *ret, MSG_DONTWAIT);

@@ -10,7 +10,9 @@
  * whose start was asked for before. Nothing here blocks.
  *
  * Where other nodes rely on this one's ranks being dead after a while without news (the lease of
- * docs/design/membership.md), the spawner enforces it, whether ddprun is alive, stopped or slow. */
+ * docs/design/membership.md), the spawner enforces it, whether ddprun is alive, stopped or slow.
+ * With heartbeats (heartbeat.h) it also suspends the ranks as long as the coordinator may count
+ * this node as lost. */
 #ifndef DDP_LAUNCHER_SPAWNER_SPAWNER_H
 #define DDP_LAUNCHER_SPAWNER_SPAWNER_H
 
@@ -39,7 +41,11 @@ enum spawner_event {
     SPAWNER_EMPTY,
     SPAWNER_LAPSED,        /* the lease is over: all was killed; the ends are reported after this */
     SPAWNER_PREFORK_READY, /* for the first time there are as many preforked processes as ranks */
-    SPAWNER_PARENT_GONE    /* and with it all preforked processes */
+    SPAWNER_PARENT_GONE,   /* and with it all preforked processes */
+    SPAWNER_SUSPENDED,     /* the ranks, by SIGSTOP. status 1: the coordinator's host is silent; 0:
+                              ddprun stated the end, or the connection for heartbeats has ended */
+    SPAWNER_RESUMED,       /* they run again */
+    SPAWNER_HEARTBEAT_GONE /* the connection for heartbeats has ended */
 };
 
 /* How a rank was started. */
@@ -142,6 +148,24 @@ int spawner_share_signals(const struct spawner *n, uint64_t ignored, uint64_t on
  *
  * returns   as spawner_signal() */
 int spawner_set_lease(const struct spawner *n, uint64_t end_ms);
+
+/* From now on send heartbeats on this connection (heartbeat.h), instead of an older one; the ranks
+ * are suspended when its other end has acknowledged none for limit_ms.
+ *
+ * from_ms   when that was sent which the other end has answered last
+ * returns   as spawner_signal() */
+int spawner_send_heartbeats(const struct spawner *n, int fd, uint64_t from_ms, uint64_t limit_ms);
+
+/* Send none. Suspend the ranks at end_ms, unless a later end is stated before; CO_NEVER_MS: not.
+ *
+ * returns   as spawner_signal() */
+int spawner_state_end(const struct spawner *n, uint64_t end_ms);
+
+/* The coordinator has answered a keep-alive that was sent at from_ms: ranks that are suspended run
+ * again, unless that was too long ago.
+ *
+ * returns   as spawner_signal() */
+int spawner_resume(const struct spawner *n, uint64_t from_ms);
 
 /* returns   1 a report; 0 the spawner is gone; -EAGAIN nothing there */
 int spawner_receive(const struct spawner *n, struct spawner_report *ret);

@@ -1,7 +1,7 @@
-/* The spawner's life. spawner_main() polls four things in turn: the ends of children (reap()),
- * messages of preforked processes (prefork.h), requests of ddprun (serve_payload()) and the ends of
- * threads, the first sign that a rank dies (report_dying()); flush_reports() then sends the
- * reports. Read serve_payload(), spawn() and reap() first.
+/* The spawner's life. spawner_main() polls five things in turn: the ends of children (reap()),
+ * messages of preforked processes (prefork.h), requests of ddprun (serve_payload()), the ends of
+ * threads, the first sign that a rank dies (report_dying()), and the connection for heartbeats
+ * (beat()); flush_reports() then sends the reports. Read serve_payload(), spawn() and reap() first.
  *
  * State: pid_of[] has a rank's process from its start until its end is reported, which happens
  * once: when it is reaped, or earlier if the kernel reports the status of a process whose memory it
@@ -13,6 +13,7 @@
 #include "spawner_wire.h"
 
 #include "exit_watch.h"
+#include "heartbeat.h"
 #include "image.h"
 #include "launcher/platform/title.h"
 #include "prefork.h"
@@ -26,9 +27,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -68,6 +72,8 @@ struct state {
     bool told_prefork; /* ddprun knows that there are some */
     bool child_ended;  /* SIGCHLD was read, and reap() not called yet */
     struct step_signals step_signals;
+    struct heartbeat heartbeat;
+    int heartbeat_fd; /* -1: there is no connection */
 };
 
 /* ddprun is gone, or done with us. */
@@ -356,6 +362,8 @@ static void spawn(struct state *s, const struct payload *p)
             orders[i] = (struct spawn_order){.error = -rc, .stage = SPAWN_SETUP};
         s->pid_of[first + i] = orders[i].pid;
         s->told_rank[first + i] = false;
+        if (orders[i].pid != 0 && s->heartbeat.is_suspended)
+            kill(-orders[i].pid, SIGSTOP);
         report_start(s, first + i, &orders[i], way);
     }
     if (s->n_ranks < first + p->q.n_ranks)
@@ -464,6 +472,127 @@ static void lapse(struct state *s)
     sweep_children(note_signaled, s);
 }
 
+/* --- heartbeats --- */
+
+static void continue_child(void *arg, pid_t pid)
+{
+    (void)arg;
+    kill(pid, SIGCONT);
+}
+
+static void suspend_child(void *arg, pid_t pid)
+{
+    if (!prefork_know(&((struct state *)arg)->prefork, pid))
+        kill(pid, SIGSTOP);
+}
+
+/* The ranks with their process groups, and what dead ranks have left; what a rank has moved to
+ * another process group runs on, as with a rank that is killed. */
+static void suspend_ranks(struct state *s)
+{
+    for (int i = 0; i < s->n_ranks; i++)
+        if (s->pid_of[i] != 0)
+            kill(-s->pid_of[i], SIGSTOP);
+    sweep_children(suspend_child, s);
+}
+
+static void resume_ranks(struct state *s)
+{
+    for (int i = 0; i < s->n_ranks; i++)
+        if (s->pid_of[i] != 0)
+            kill(-s->pid_of[i], SIGCONT);
+    sweep_children(continue_child, s);
+}
+
+/* Again, if something has changed that may let them run: the coordinator is to be asked. */
+static void report_suspended(struct state *s, bool is_silent)
+{
+    queue_report(s, &(struct spawner_report){
+                        .event = SPAWNER_SUSPENDED, .local_rank = -1, .status = is_silent});
+}
+
+static void suspend_if_due(struct state *s)
+{
+    if (!heartbeat_lapse(&s->heartbeat, co_now_ms()))
+        return;
+    suspend_ranks(s);
+    report_suspended(s, s->heartbeat.has_link);
+}
+
+static void close_heartbeats(struct state *s)
+{
+    if (s->heartbeat_fd >= 0)
+        close(s->heartbeat_fd);
+    s->heartbeat_fd = -1;
+    heartbeat_lose_link(&s->heartbeat);
+}
+
+/* A busy machine must not keep the spawner from sending. Where that is not permitted it has an
+ * ordinary priority, and ranks may be suspended for a moment. Its children have the usual one. */
+static void raise_priority(void)
+{
+    const struct sched_param lowest = {.sched_priority = 1};
+    sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest);
+}
+
+static void begin_heartbeats(struct state *s, const struct spawner_request *q, int *fd)
+{
+    suspend_if_due(s); /* an end that has passed counts, whatever comes after it */
+    close_heartbeats(s);
+    if (fd == NULL) {
+        heartbeat_state(&s->heartbeat, q->end_ms);
+    } else {
+        if (!s->heartbeat.is_on)
+            raise_priority();
+        s->heartbeat_fd = *fd;
+        *fd = -1;
+        heartbeat_begin(&s->heartbeat, q->from_ms, q->limit_ms);
+    }
+    if (s->heartbeat.is_suspended)
+        report_suspended(s, false);
+}
+
+static void resume(struct state *s, uint64_t from_ms)
+{
+    if (heartbeat_resume(&s->heartbeat, from_ms, co_now_ms())) {
+        resume_ranks(s);
+        report_event(s, SPAWNER_RESUMED);
+    } else if (s->heartbeat.is_suspended && s->heartbeat.has_link) {
+        report_suspended(s, false); /* the answer came too late */
+    }
+}
+
+/* What comes on it only shows that the other kernel is asked whether this one answers. */
+static bool drain_heartbeats(const struct state *s)
+{
+    char bytes[256];
+    ssize_t n;
+    do
+        n = recv(s->heartbeat_fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    return n < 0 && errno == EAGAIN;
+}
+
+static void beat(struct state *s)
+{
+    struct heartbeat *h = &s->heartbeat;
+    int n_unacked = 0;
+    if (s->heartbeat_fd >= 0 && ioctl(s->heartbeat_fd, SIOCOUTQ, &n_unacked) == 0)
+        heartbeat_acked(h, (uint64_t)n_unacked);
+    bool is_open = s->heartbeat_fd < 0 || drain_heartbeats(s);
+    const uint64_t now_ms = co_now_ms();
+    if (is_open && heartbeat_is_due(h, now_ms)) {
+        const bool was_taken = send(s->heartbeat_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+        is_open = was_taken || errno == EAGAIN || errno == EINTR;
+        heartbeat_sent(h, now_ms, was_taken);
+    }
+    if (!is_open) {
+        close_heartbeats(s);
+        report_event(s, SPAWNER_HEARTBEAT_GONE);
+    }
+    suspend_if_due(s);
+}
+
 enum served { SERVED, NOTHING_ASKED, DDPRUN_GONE };
 
 static enum served receive_payload(struct payload *ret)
@@ -531,11 +660,18 @@ static enum served serve_payload(struct state *s)
     case SPAWNER_SHARE:
         share_signals(s, &p.q);
         break;
+    case SPAWNER_HEARTBEAT:
+        begin_heartbeats(s, &p.q, p.n_fds > 0 ? &p.fds[0] : NULL);
+        break;
+    case SPAWNER_RESUME:
+        resume(s, p.q.from_ms);
+        break;
     case SPAWNER_DISMISS:
         leave(NULL);
     }
     for (size_t i = 0; i < p.n_fds; i++)
-        close(p.fds[i]);
+        if (p.fds[i] >= 0)
+            close(p.fds[i]);
     return SERVED;
 }
 
@@ -578,14 +714,17 @@ static uint64_t deadline_ms(const struct state *s)
     const uint64_t look_ms = early_exit_watch_next_ms(&s->watch);
     const uint64_t threads_ms = s->threads.next_ms;
     const uint64_t end_ms = s->lapsed ? CO_NEVER_MS : s->lease_end_ms;
-    const uint64_t first_ms = look_ms < end_ms ? look_ms : end_ms;
-    return threads_ms < first_ms ? threads_ms : first_ms;
+    const uint64_t beat_ms = heartbeat_deadline_ms(&s->heartbeat);
+    uint64_t first_ms = look_ms < end_ms ? look_ms : end_ms;
+    first_ms = threads_ms < first_ms ? threads_ms : first_ms;
+    return beat_ms < first_ms ? beat_ms : first_ms;
 }
 
 _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
 {
     static struct state s; /* zeroed pages that are not touched cost nothing */
     s.lease_end_ms = CO_NEVER_MS;
+    s.heartbeat_fd = -1;
     prefork_init(&s.prefork);
     exit_watch_init(&s.threads);
     if (settle(sock) < 0)
@@ -594,8 +733,9 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
         struct pollfd p[] = {{.fd = SOCK_FD, .events = s.n_reports > 0 ? POLLIN | POLLOUT : POLLIN},
                              {.fd = SIGNAL_FD, .events = POLLIN},
                              {.fd = s.prefork.sock, .events = POLLIN},
-                             {.fd = s.threads.fd, .events = POLLIN}};
-        if (poll(p, 4, s.child_ended ? 0 : co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
+                             {.fd = s.threads.fd, .events = POLLIN},
+                             {.fd = s.heartbeat_fd, .events = POLLIN}};
+        if (poll(p, 5, s.child_ended ? 0 : co_left_ms(deadline_ms(&s))) < 0 && errno != EINTR)
             leave(names);
         if (p[1].revents != 0)
             read_signals(&s);
@@ -619,6 +759,7 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
         exit_watch_look(&s.threads, s.pid_of, s.n_ranks, co_now_ms());
         if (early_exit_watch_take(&s.watch, co_now_ms()))
             report_dying(&s);
+        beat(&s);
         if (!s.lapsed && co_now_ms() >= s.lease_end_ms) /* and no newer one was among these */
             lapse(&s);
         flush_reports(&s);

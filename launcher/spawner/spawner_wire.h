@@ -21,6 +21,8 @@ enum spawner_request_type {
     SPAWNER_SWEEP,
     SPAWNER_LEASE,
     SPAWNER_SHARE,
+    SPAWNER_HEARTBEAT, /* with a connection: begin; without: as heartbeat_state() */
+    SPAWNER_RESUME,
     SPAWNER_DISMISS
 };
 
@@ -33,8 +35,9 @@ struct spawner_request {
     int32_t sig;        /* SIGNAL, SIGNAL_ONE, SWEEP */
     uint8_t fd_of[SPAWN_AT_ONCE][SPAWN_N_FDS]; /* SPAWN: which of the descriptors that came along,
                                                   SPAWNER_NO_FD: none; ranks have some in common */
-    uint64_t end_ms;                           /* LEASE: of CLOCK_MONOTONIC */
-    uint64_t ignored, once;                    /* SHARE: as in struct step_signals */
+    uint64_t end_ms;            /* LEASE, HEARTBEAT without a connection: of CLOCK_MONOTONIC */
+    uint64_t from_ms, limit_ms; /* HEARTBEAT with a connection; RESUME: from_ms */
+    uint64_t ignored, once;     /* SHARE: as in struct step_signals */
 };
 
 /* SPAWN: at most so many come along; the first is the image. */

@@ -1,9 +1,12 @@
 /* The spawner's lease: when it is over all is killed, whatever ddprun does, and nothing is
- * started. */
+ * started. And its heartbeats: without them ranks are suspended. */
 #include "one_spawner.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <sys/socket.h>
 
 /* A worker whose end shows even if the test does not read the report: no process holds the pipe any
  * more. */
@@ -129,6 +132,104 @@ START_TEST(the_lease_does_not_wait_for_unread_reports)
 }
 END_TEST
 
+/* --- heartbeats --- */
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[512], state = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_gt(fread(text, 1, sizeof text - 1, f), 0);
+    fclose(f);
+    sscanf(strchr(text, ')'), ") %c", &state);
+    return state;
+}
+
+static void await_state(pid_t pid, bool is_stopped)
+{
+    const uint64_t end_ms = co_deadline_ms(20000);
+    while ((state_of(pid) == 'T') != is_stopped) {
+        ck_assert_uint_lt(co_now_ms(), end_ms);
+        usleep(1000);
+    }
+}
+
+static struct spawner_report await_event(enum spawner_event event)
+{
+    struct spawner_report r;
+    do
+        r = next();
+    while (r.event != event);
+    return r;
+}
+
+START_TEST(ranks_are_suspended_at_the_stated_end_and_resumed_by_an_answer)
+{
+    spawn_sh(0, "exec sleep 1000");
+    const pid_t pid = await_event(SPAWNER_STARTED).pid;
+    ck_assert_int_eq(spawner_state_end(&n, co_now_ms() + 20), 0);
+    ck_assert_int_eq(await_event(SPAWNER_SUSPENDED).status, 0);
+    await_state(pid, true);
+    ck_assert_int_eq(spawner_resume(&n, co_now_ms()), 0); /* the end has passed */
+    ck_assert_int_eq(spawner_state_end(&n, CO_NEVER_MS), 0);
+    await_event(SPAWNER_SUSPENDED); /* it asks for an answer */
+    await_state(pid, true);
+    ck_assert_int_eq(spawner_resume(&n, co_now_ms()), 0);
+    await_event(SPAWNER_RESUMED);
+    await_state(pid, false);
+}
+END_TEST
+
+START_TEST(a_rank_that_starts_while_others_are_suspended_is_suspended)
+{
+    ck_assert_int_eq(spawner_state_end(&n, co_now_ms()), 0);
+    await_event(SPAWNER_SUSPENDED);
+    spawn_sh(0, "exec sleep 1000");
+    await_state(await_event(SPAWNER_STARTED).pid, true);
+}
+END_TEST
+
+/* returns the one end; *ret_other: the other one */
+static int connect_pair(int *ret_other)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    ck_assert_int_eq(listen(listener, 1), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&at, len), 0);
+    *ret_other = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    ck_assert_int_ge(*ret_other, 0);
+    close(listener);
+    return fd;
+}
+
+START_TEST(a_connection_that_ends_suspends_when_the_limit_is_over)
+{
+    int other;
+    char bytes[4];
+    const int fd = connect_pair(&other);
+    spawn_sh(0, "exec sleep 1000");
+    const pid_t pid = await_event(SPAWNER_STARTED).pid;
+    ck_assert_int_eq(spawner_send_heartbeats(&n, fd, co_now_ms(), 60), 0);
+    close(fd);
+    for (size_t got = 0; got < sizeof bytes;) { /* the kernel answers them, whatever we do */
+        const ssize_t len = recv(other, bytes, sizeof bytes - got, 0);
+        ck_assert_int_gt(len, 0);
+        got += (size_t)len;
+    }
+    close(other);
+    await_event(SPAWNER_HEARTBEAT_GONE);
+    ck_assert_int_eq(await_event(SPAWNER_SUSPENDED).status, 0);
+    await_state(pid, true);
+    ck_assert_int_eq(spawner_set_lease(&n, co_now_ms()), 0);
+    ck_assert_int_eq(WTERMSIG(await_event(SPAWNER_EXITED).status), SIGKILL);
+}
+END_TEST
+
 TCase *spawner_lease_cases(void)
 {
     TCase *t = tcase_create("lease");
@@ -138,5 +239,8 @@ TCase *spawner_lease_cases(void)
     tcase_add_test(t, a_newer_lease_sent_in_time_counts);
     tcase_add_test(t, after_the_lease_nothing_starts_before_a_newer_one);
     tcase_add_test(t, the_lease_does_not_wait_for_unread_reports);
+    tcase_add_test(t, ranks_are_suspended_at_the_stated_end_and_resumed_by_an_answer);
+    tcase_add_test(t, a_rank_that_starts_while_others_are_suspended_is_suspended);
+    tcase_add_test(t, a_connection_that_ends_suspends_when_the_limit_is_over);
     return t;
 }
