@@ -14,6 +14,7 @@
 #include "seal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -282,6 +283,19 @@ void channel_conn_end(struct channel_conn *c)
     } else if (c->stage != STAGE_LINGERING) {
         end_now(c);
     }
+}
+
+int channel_conn_detach(struct channel_conn *c)
+{
+    uv_os_fd_t fd;
+    if (c->stage != STAGE_OPEN || c->failure != 0 || channel_conn_n_unsent(c) > 0)
+        return -EAGAIN;
+    int rc = uv_fileno((uv_handle_t *)&c->tcp, &fd);
+    const int copy = rc < 0 ? rc : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return rc < 0 ? rc : -errno;
+    end_now(c); /* closes its own descriptor: no end is sent */
+    return copy;
 }
 
 /* --- receiving --- */

@@ -92,6 +92,13 @@ size_t channel_conn_n_unsent(const struct channel_conn *c);
  * reports it. */
 void channel_conn_end(struct channel_conn *c);
 
+/* Give up the connection, which stays open, and free it; on_gone reports that. No on_end follows.
+ * What has come after the last message is dropped, and what is not sent yet must be nothing.
+ *
+ * returns   a descriptor of it, without TCP's delay; -EAGAIN: something is not sent; -errno: as
+ *           before */
+int channel_conn_detach(struct channel_conn *c);
+
 /* The address of the other end, in figures; "?" when it is gone. */
 #define CHANNEL_CONN_PEER_BYTES 80
 void channel_conn_peer(const struct channel_conn *c, char text[CHANNEL_CONN_PEER_BYTES]);

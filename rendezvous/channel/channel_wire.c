@@ -551,6 +551,13 @@ static void pass_health(struct pass *p, struct message_health *h)
                is_clean);
 }
 
+static void pass_heartbeat(struct pass *p, struct message_heartbeat *h)
+{
+    pass_bytes(p, h->instance, sizeof h->instance);
+    pass_exact(p, "the run id", &h->run_id, MESSAGE_RUN_ID_BYTES, 1, is_clean);
+    pass_u64(p, "the limit", &h->limit_ms, 1, MESSAGE_MAX_MS);
+}
+
 static const char *const names[] = {
 #define X(name, meaning) #name,
     MESSAGE_TYPES(X)
@@ -608,6 +615,9 @@ static void pass_body(struct pass *p, struct message *m)
         break;
     case MESSAGE_HEALTH:
         pass_health(p, &m->health);
+        break;
+    case MESSAGE_HEARTBEAT:
+        pass_heartbeat(p, &m->heartbeat);
         break;
     default: /* the type and the generation are the whole message */
         break;

@@ -186,6 +186,16 @@ void channel_link_send(struct channel_link *l, const struct message *m)
         channel_conn_send(l->conn, m);
 }
 
+int channel_link_detach(struct channel_link *l)
+{
+    const int fd = l->is_up && l->conn != NULL ? channel_conn_detach(l->conn) : -ENOTCONN;
+    if (fd >= 0) {
+        l->conn = NULL;
+        l->is_up = false;
+    }
+    return fd;
+}
+
 int channel_link_own_address(const struct channel_link *l, struct sockaddr_storage *ret)
 {
     if (!l->has_own)

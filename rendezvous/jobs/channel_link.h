@@ -49,6 +49,10 @@ void channel_link_send(struct channel_link *l, const struct message *m); /* when
  * link. */
 void channel_link_disconnect(struct channel_link *l);
 
+/* Take the connection of a link that is up, which is then without one; over TCP only.
+ * returns   a descriptor; -errno as channel_conn_detach() */
+int channel_link_detach(struct channel_link *l);
+
 /* The address by which this node reaches the roster, once it has: what others can reach it by, most
  * likely.
  * returns   0; -ENOTCONN: never was up, or within the process */

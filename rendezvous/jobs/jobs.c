@@ -431,6 +431,13 @@ static void on_pipe_closed(struct channel_pipe *pipe)
     destroy_if_closed(j);
 }
 
+static void on_heartbeats_closed(void *arg)
+{
+    struct jobs *j = arg;
+    j->n_handles--;
+    destroy_if_closed(j);
+}
+
 int jobs_create(uv_loop_t *loop, const struct jobs_opts *opts, struct jobs **ret_jobs,
                 struct co_error *err)
 {
@@ -500,6 +507,8 @@ void jobs_close(struct jobs *j, void (*on_closed)(void *arg), void *arg)
     }
     while (j->first != NULL)
         close_job(j->first);
+    if (j->heartbeats != NULL)
+        heartbeats_close(j->heartbeats, on_heartbeats_closed, j);
     channel_pipe_close(&j->pipe, on_pipe_closed);
 }
 
@@ -583,8 +592,65 @@ static uint32_t max_absent(const struct jobs *j, const struct message *m)
     return n_slots < j->opts.max_conns ? j->opts.max_conns - n_slots : 0;
 }
 
+/* The spawner there has suspended the ranks before: a node that was lost has no heartbeats. */
+static void on_silent(void *arg, const uint8_t *instance)
+{
+    struct jobs *j = arg;
+    struct job *job = j->first;
+    if (job != NULL && !job->closing)
+        step_job(job, &(struct roster_input){.type = ROSTER_SILENT,
+                                             .instance = instance,
+                                             .silent_ms = j->opts.host_silent_ms});
+    if (job == NULL || job->closing || !roster_has_instance(job->roster, instance))
+        heartbeats_forget(j->heartbeats, instance);
+}
+
+static bool has_heartbeats(struct jobs *j)
+{
+    if (j->heartbeats == NULL && !j->closing) {
+        j->heartbeats = heartbeats_create(j->loop, j->opts.host_silent_ms, on_silent, j);
+        j->n_handles += j->heartbeats != NULL;
+    }
+    return j->heartbeats != NULL;
+}
+
+/* A node that counts with another limit relies on its lease alone. */
+static bool may_have_heartbeats(struct peer *p, const struct message_heartbeat *h)
+{
+    struct jobs *j = p->jobs;
+    const struct job *job = find_job(j, h->run_id);
+    return j->opts.host_silent_ms != 0 && h->limit_ms == j->opts.host_ms && p->conn != NULL &&
+           job != NULL && roster_has_instance(job->roster, h->instance) && has_heartbeats(j) &&
+           heartbeats_n(j->heartbeats) < HEARTBEATS_MAX;
+}
+
+/* The connection carries nothing but heartbeats from now on. */
+static void take_heartbeats(struct peer *p, const struct message *m)
+{
+    struct jobs *j = p->jobs;
+    if (!may_have_heartbeats(p, &m->heartbeat)) {
+        peer_refuse(p, MESSAGE_REFUSED_TERMS, false,
+                    "heartbeats were refused: --rdzv-conf host_timeout differs between the nodes, "
+                    "there are too many of them, or the node is not known here");
+        return;
+    }
+    jobs_send(p, m);
+    const int fd = channel_conn_detach(p->conn);
+    if (fd < 0) {
+        end_peer(p);
+        return;
+    }
+    free_peer(p);
+    if (heartbeats_add(j->heartbeats, fd, m->heartbeat.instance) < 0)
+        note_text(j, "refused a connection for heartbeats: too many, or out of memory");
+}
+
 static void on_peer_message(struct peer *p, const struct message *m)
 {
+    if (p->job == NULL && m->type == MESSAGE_HEARTBEAT) {
+        take_heartbeats(p, m);
+        return;
+    }
     if (p->job == NULL && m->type != MESSAGE_HELLO) {
         note_text(p->jobs, "a control connection did not start with a HELLO");
         end_peer(p);

@@ -25,7 +25,11 @@ struct jobs_opts {
     uint32_t max_conns;        /* 0: JOBS_MAX_CONNS. For one more, an unproven one is closed, or it
                                   is refused */
     uint64_t max_buffer_bytes; /* of struct channel_conn_host; 0: no common bound */
-    uint64_t mid_frame_ms;     /* of struct channel_conn_host; 0: its own */
+    uint64_t host_ms; /* of only_run_id: a node whose host has not answered for so long suspends its
+                         ranks, and ... */
+    uint64_t host_silent_ms; /* ... after this longer time it is lost (heartbeats.h); 0: only its
+                                lease counts */
+    uint64_t mid_frame_ms;   /* of struct channel_conn_host; 0: its own */
 
     /* NULL: jobs are made by their first node. A job that is over is kept for a minute, for late
      * nodes, or until a node that knows of its end joins again: then it begins once more. A job

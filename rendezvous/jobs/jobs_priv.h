@@ -2,6 +2,7 @@
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
+#include "heartbeats.h"
 #include "jobs.h"
 #include "rendezvous/net/newcomers.h"
 
@@ -61,12 +62,13 @@ struct jobs {
     struct peer **peers; /* by slot; owned */
     uint32_t n_slots, n_peers;
     struct newcomers unproven;
-    uint64_t n_links; /* ever: links are never named alike */
+    struct heartbeats *heartbeats; /* owned; NULL: none have come */
+    uint64_t n_links;              /* ever: links are never named alike */
     struct channel_pipe pipe;
     struct peer *local; /* its roster's end; NULL: closed */
     uint64_t next_note_ms;
     uint64_t n_made, n_refused; /* ever */
-    int n_handles;              /* the jobs' timers, the pipe */
+    int n_handles;              /* the jobs' timers, the pipe, the heartbeats */
     bool closing;
     void (*on_closed)(void *arg);
     void *on_closed_arg;

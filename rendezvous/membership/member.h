@@ -105,6 +105,10 @@ enum member_input_type {
      * over: ddprun may then be suspended for any time. As long as the link lasts; needed at first.
      * `leased` follows if it is needed. */
     MEMBER_LEASE,
+    /* The spawner has suspended the ranks, since the coordinator's host is silent (heartbeat.h):
+     * `resume` follows when the coordinator has answered a keep-alive that was sent since. Again if
+     * that was too late. */
+    MEMBER_SUSPENDED,
     MEMBER_TIME /* member_deadline_ms() has come. Feed all that was received before */
 };
 
@@ -132,6 +136,7 @@ struct member_orders {
                           lease_end_ms */
     bool leased;       /* answer to MEMBER_LEASE, `needed`: the spawner has a lease that runs, once
                           set_lease is carried out, or nothing runs */
+    bool resume;       /* answer to MEMBER_SUSPENDED: ask the spawner, with resume_from_ms */
     size_t n_messages; /* to send on the link */
     bool disconnect;   /* close the link when they are out; feed nothing more of it, no LINK_DOWN
                             either */
@@ -148,6 +153,7 @@ struct member_orders {
     bool ended;      /* see member_get_end() */
     const struct message *messages; /* the member's, valid until its next step */
     uint64_t lease_end_ms;          /* CO_NEVER_MS: do not kill any more */
+    uint64_t resume_from_ms;        /* when the keep-alive that was answered was sent */
     enum message_why why;           /* of stop_ranks */
 };
 

@@ -219,6 +219,12 @@ static uint64_t ask_ms(const struct member *m)
                                                                          : CO_NEVER_MS;
 }
 
+static void send_keep_alive(struct member *m, uint64_t now_ms)
+{
+    member_send(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
+    lease_sent(&m->lease, now_ms);
+}
+
 static void take_time(struct member *m, uint64_t now_ms)
 {
     if (is_lapsed(m, now_ms))
@@ -231,10 +237,8 @@ static void take_time(struct member *m, uint64_t now_ms)
         break_link(m, now_ms, "no reply");
     if (m->connect_at_ms <= now_ms)
         member_connect(m);
-    if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms) {
-        member_send(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
-        lease_sent(&m->lease, now_ms);
-    }
+    if (m->is_welcome && lease_next_ms(&m->lease) <= now_ms)
+        send_keep_alive(m, now_ms);
     if (ask_ms(m) <= now_ms) {
         member_send(m, MESSAGE_KEEP_ALIVE, MESSAGE_NO_GENERATION)->keep_alive.sent_ms = now_ms;
         m->ask_at_ms = now_ms + m->ask_every_ms;
@@ -294,6 +298,14 @@ static void take_lease(struct member *m, const struct member_input *in)
     m->needs_no_lease |= !in->needed && m->is_linked;
 }
 
+/* Whether the roster still has this node is asked at once. */
+static void take_suspension(struct member *m, uint64_t now_ms)
+{
+    m->suspended_ms = now_ms;
+    if (m->is_welcome)
+        send_keep_alive(m, now_ms);
+}
+
 static void take_link_up(struct member *m, const struct member_input *in)
 {
     m->needs_no_lease = false;
@@ -335,6 +347,9 @@ static void input_take(struct member *m, const struct member_input *in)
     case MEMBER_LEASE:
         take_lease(m, in);
         break;
+    case MEMBER_SUSPENDED:
+        take_suspension(m, in->now_ms);
+        break;
     case MEMBER_TIME:
         take_time(m, in->now_ms);
         break;
@@ -358,6 +373,11 @@ static void end_step(struct member *m, uint64_t now_ms, struct member_orders *re
     if (m->owes_leased && (lease_end_ms(&m->lease) > now_ms || m->lease_is_off)) {
         m->owes_leased = m->needs_no_lease = false;
         m->orders.leased = true;
+    }
+    if (m->suspended_ms != 0 && m->is_welcome && m->lease.from_ms >= m->suspended_ms) {
+        m->suspended_ms = 0;
+        m->orders.resume = true;
+        m->orders.resume_from_ms = m->lease.from_ms;
     }
     uint64_t lease_ms =
         m->lease_is_off || m->needs_no_lease ? CO_NEVER_MS : lease_end_ms(&m->lease);

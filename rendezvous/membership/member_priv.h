@@ -60,6 +60,7 @@ struct member {
     uint64_t seek_ms;          /* of the limits, if the roster can be replaced; else 0 */
     bool needs_no_lease;       /* no other process can be the coordinator */
     bool owes_leased;          /* a lease that runs was asked for */
+    uint64_t suspended_ms;     /* since then the spawner has suspended the ranks; 0: it has not */
     uint64_t vacant_ms;        /* since when no process has the roster; CO_NEVER_MS: a process has
                                it */
     char note[MESSAGE_TEXT_BYTES];

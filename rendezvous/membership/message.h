@@ -44,7 +44,9 @@
     /* both ways, without the roster and the member: rendezvous/jobs/figures.h */                  \
     X(FIGURES, "how a node's ranks are, for the pages of the first node")                          \
     /* both ways */                                                                                \
-    X(HEALTH, "whether a node may take part in the next generation, and why not")
+    X(HEALTH, "whether a node may take part in the next generation, and why not")                  \
+    /* both ways, without the roster and the member: rendezvous/jobs/heartbeats.h */               \
+    X(HEARTBEAT, "the first on a connection, and its answer: what follows are heartbeats")
 
 enum message_type {
 #define X(name, meaning) MESSAGE_##name,
@@ -369,10 +371,16 @@ struct message_health {
                          "" */
 };
 
+struct message_heartbeat {
+    uint8_t instance[MESSAGE_INSTANCE_BYTES]; /* of the node, as in its HELLO */
+    const char *run_id;
+    uint64_t limit_ms; /* its ranks are suspended when none was acknowledged for so long */
+};
+
 struct message {
     enum message_type type;
     uint32_t generation; /* MESSAGE_NO_GENERATION in HELLO, KEEP_ALIVE, LEAVE, END, WELCOME,
-                            REFUSED, LEASE, VERDICT, HEALTH */
+                            REFUSED, LEASE, VERDICT, HEALTH, HEARTBEAT */
     union {
         struct message_hello hello;
         struct message_keep_alive keep_alive;
@@ -390,6 +398,7 @@ struct message {
         struct message_result result;
         struct message_figures figures;
         struct message_health health;
+        struct message_heartbeat heartbeat;
     };
 };
 

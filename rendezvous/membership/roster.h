@@ -91,7 +91,9 @@ enum roster_input_type {
     ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
                          and leases are renewed only while all members are heard */
     ROSTER_CERTAIN,   /* no longer in doubt; until_ms: for so long */
-    ROSTER_ENDED      /* the process of the absent member `node_index` of `generation` has certainly
+    ROSTER_SILENT, /* the host of `instance` has not answered for silent_ms, so that its ranks are
+                         suspended: it is lost, if nothing came on its link for so long either */
+    ROSTER_ENDED   /* the process of the absent member `node_index` of `generation` has certainly
                          ended, and its ranks with it: it is lost. Nothing if it is not absent */
 };
 
@@ -105,6 +107,8 @@ struct roster_input {
     uint32_t generation;           /* CONFIRMED, ENDED */
     uint64_t term;                 /* CONFIRMED: of the coordinator; <= MESSAGE_MAX_TERM */
     uint32_t node_index;           /* ENDED */
+    const uint8_t *instance;       /* SILENT: MESSAGE_INSTANCE_BYTES; borrowed for the call */
+    uint64_t silent_ms;            /* SILENT */
     uint64_t
         until_ms; /* CERTAIN: from then on no lease begins or is renewed, whatever is fed, until
                           the next CERTAIN; 0: never */
@@ -246,6 +250,9 @@ struct roster_restart {
 
 /* returns   NULL in CLOSED: nothing follows */
 const struct roster_restart *roster_get_restart(const struct roster *r);
+
+/* Is this node of the job, and has it a link? */
+bool roster_has_instance(const struct roster *r, const uint8_t instance[MESSAGE_INSTANCE_BYTES]);
 
 /* Why the state last changed, for logs and events: "lost node7: nothing heard for 3500 ms". Lent
  * until the next step. */

@@ -117,6 +117,20 @@ static void lose_the_ended(struct roster *r, const struct roster_input *in)
         lose_node(r, slot, in->now_ms, "its ddprun, which hosted the coordinator, has ended");
 }
 
+/* Its ranks do not run: heartbeat.h. A keep-alive that was answered lets them run as long as a
+ * heartbeat does. */
+static void lose_the_host(struct roster *r, const struct roster_input *in)
+{
+    const uint32_t slot = roster_by_instance(r, in->instance);
+    char why[64];
+    if (slot == ROSTER_NO_SLOT || r->nodes[slot].in != LIST_HEARD ||
+        in->now_ms - r->nodes[slot].since_ms < in->silent_ms)
+        return;
+    snprintf(why, sizeof why, "its host has not answered for %" PRIu64 " ms", in->silent_ms);
+    send_lost(r, slot, why);
+    lose_node(r, slot, in->now_ms, why);
+}
+
 static bool is_due(const struct roster *r, uint64_t now_ms)
 {
     return r->deadline_ms != CO_NEVER_MS && now_ms >= r->deadline_ms;
@@ -630,6 +644,9 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
     case ROSTER_CERTAIN:
         r->doubts = r->lost_in_doubt = false;
         r->certain_until_ms = in->until_ms != 0 ? in->until_ms : CO_NEVER_MS;
+        break;
+    case ROSTER_SILENT:
+        lose_the_host(r, in);
         break;
     case ROSTER_ENDED:
         lose_the_ended(r, in);

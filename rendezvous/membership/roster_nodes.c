@@ -60,6 +60,12 @@ uint32_t roster_by_instance(const struct roster *r, const uint8_t *instance)
     return slot;
 }
 
+bool roster_has_instance(const struct roster *r, const uint8_t instance[MESSAGE_INSTANCE_BYTES])
+{
+    const uint32_t slot = roster_by_instance(r, instance);
+    return slot != ROSTER_NO_SLOT && r->nodes[slot].link != 0;
+}
+
 uint32_t roster_by_node_rank(const struct roster *r, int32_t node_rank)
 {
     size_t at = 0;

@@ -117,6 +117,8 @@ static struct message draw_message(struct world *w)
         m.health =
             (struct message_health){(enum message_fitness)draw(w, MESSAGE_N_FITNESSES),
                                     names[draw(w, MAX_NAMES)], draw(w, 2) ? draw_text(w) : ""};
+    else if (m.type == MESSAGE_HEARTBEAT)
+        m.heartbeat = (struct message_heartbeat){.run_id = "job", .limit_ms = draw(w, 0)};
     else if (m.type == MESSAGE_REFUSED)
         m.refused.text = draw_text(w);
     else if (m.type == MESSAGE_WELCOME)
@@ -270,6 +272,11 @@ static void wait(struct world *w)
         w->now_ms = deadline_ms;
     if (choice % 8 == 7)
         step(w, &(struct roster_input){.type = ROSTER_ASLEEP});
+    if (choice % 8 == 6) {
+        const uint8_t instance[MESSAGE_INSTANCE_BYTES] = {draw(w, MAX_LINKS)};
+        step(w,
+             &(struct roster_input){.type = ROSTER_SILENT, .instance = instance, .silent_ms = 500});
+    }
     step(w, &(struct roster_input){.type = ROSTER_TIME});
 }
 

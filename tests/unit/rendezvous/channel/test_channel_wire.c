@@ -168,6 +168,9 @@ static struct message make(enum message_type type)
     case MESSAGE_HEALTH:
         m.health = (struct message_health){MESSAGE_UNFIT, "node7", "gpu: GPU 3 needs a reset"};
         break;
+    case MESSAGE_HEARTBEAT:
+        m.heartbeat = (struct message_heartbeat){{1, 2, 255}, "job 7", 500};
+        break;
     default:
         break;
     }

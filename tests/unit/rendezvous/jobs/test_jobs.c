@@ -205,7 +205,7 @@ static int join(const char *name)
     return fd;
 }
 
-/* Many heartbeats in a row, of which each asks for an answer. */
+/* Many keep-alives in a row, of which each asks for an answer. */
 static size_t make_heartbeats(uint8_t *bytes, size_t n)
 {
     struct co_buf frame = {0};
@@ -269,6 +269,96 @@ static bool has_ended(int fd)
     return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
+/* The answer to the message HEARTBEAT of the node of this name: its type, or -1 if the connection
+ * is closed without one. */
+static int ask_for_heartbeats(int fd, const char *name, uint64_t limit_ms)
+{
+    static const uint8_t greeting[48] = {
+        'D', 'D', 'P', '1', CHANNEL_WIRE_VERSION, CHANNEL_WIRE_VERSION};
+    enum { ANSWER_BYTES = 40 }; /* of the roster, to a greeting in the clear; then frames follow */
+    struct co_buf frame = {0};
+    uint8_t bytes[1024];
+    size_t n = 0;
+    const struct message m = {
+        .type = MESSAGE_HEARTBEAT,
+        .generation = MESSAGE_NO_GENERATION,
+        .heartbeat = {.instance = {(uint8_t)name[0]}, .run_id = "job7", .limit_ms = limit_ms}};
+    ck_assert_int_eq(channel_wire_encode(&m, &frame, &err), 0);
+    const uint8_t len[4] = {(uint8_t)co_buf_len(&frame)};
+    ck_assert_int_eq(send(fd, greeting, sizeof greeting, 0), sizeof greeting);
+    ck_assert_int_eq(send(fd, len, sizeof len, 0), sizeof len);
+    ck_assert_int_eq(send(fd, co_buf_bytes(&frame), co_buf_len(&frame), 0), co_buf_len(&frame));
+    co_buf_fini(&frame);
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); n < ANSWER_BYTES + 5;) {
+        const ssize_t got = recv(fd, bytes + n, sizeof bytes - n, MSG_DONTWAIT);
+        if (got == 0)
+            return -1;
+        n += got > 0 ? (size_t)got : 0;
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert_msg(co_now_ms() < end_ms, "no answer");
+    }
+    return bytes[ANSWER_BYTES + 4];
+}
+
+static void await_nodes(uint32_t n)
+{
+    uint32_t n_nodes = 0;
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); n_nodes != n;) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        jobs_each(jobs, count_nodes, &n_nodes);
+        ck_assert_msg(co_now_ms() < end_ms, "%u nodes", n_nodes);
+    }
+}
+
+START_TEST(heartbeats_are_taken_of_known_nodes_with_the_same_limit)
+{
+    struct jobs_opts opts = {.only_run_id = "job7",
+                             .terms = &two_nodes,
+                             .host_ms = 500,
+                             .host_silent_ms = 625,
+                             .on_note = on_note};
+    struct server_opts server_opts = {.on_control = on_control};
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
+    int node = join("a");
+    await_nodes(1);
+    int fds[4];
+    for (int i = 0; i < 4; i++)
+        fds[i] = connect_to_server();
+    ck_assert_int_eq(ask_for_heartbeats(fds[0], "a", 500), MESSAGE_HEARTBEAT);
+    ck_assert_uint_eq(heartbeats_n(jobs->heartbeats), 1);
+    ck_assert_int_eq(ask_for_heartbeats(fds[1], "a", 400), MESSAGE_REFUSED);
+    ck_assert_int_eq(ask_for_heartbeats(fds[2], "b", 500), MESSAGE_REFUSED);
+    ck_assert_int_eq(ask_for_heartbeats(fds[3], "a", 500), MESSAGE_HEARTBEAT);
+    ck_assert_uint_eq(heartbeats_n(jobs->heartbeats), 1); /* the newer one counts */
+    ck_assert_ptr_nonnull(strstr(notes, "heartbeats were refused"));
+    close(fds[3]);
+    for (uint64_t end_ms = co_deadline_ms(DEADLINE_MS); heartbeats_n(jobs->heartbeats) > 0;) {
+        uv_run(&loop, UV_RUN_ONCE);
+        ck_assert_msg(co_now_ms() < end_ms, "a connection that has ended is kept");
+    }
+    await_nodes(1);
+    for (int i = 0; i < 3; i++)
+        close(fds[i]);
+    close(node);
+}
+END_TEST
+
+START_TEST(without_a_limit_no_heartbeats_are_taken)
+{
+    struct jobs_opts opts = {.only_run_id = "job7", .terms = &two_nodes};
+    struct server_opts server_opts = {.on_control = on_control};
+    ck_assert_int_eq(jobs_create(&loop, &opts, &jobs, &err), 0);
+    ck_assert_int_eq(server_start(&loop, &server_opts, &server, &err), 0);
+    int node = join("a");
+    await_nodes(1);
+    int fd = connect_to_server();
+    ck_assert_int_eq(ask_for_heartbeats(fd, "a", 500), MESSAGE_REFUSED);
+    close(fd);
+    close(node);
+}
+END_TEST
+
 START_TEST(an_unproven_connection_makes_way_for_a_node_and_a_node_stays)
 {
     struct jobs_opts opts = {.max_conns = 3, .on_note = on_note};
@@ -315,6 +405,8 @@ TEST_SUITE(jobs)
     tcase_add_loop_test(t, the_status_is_valid_json_for_any_job_name, 0, 5);
     tcase_add_test(t, the_metrics_count_jobs_by_state);
     tcase_add_test(t, an_unproven_connection_makes_way_for_a_node_and_a_node_stays);
+    tcase_add_test(t, without_a_limit_no_heartbeats_are_taken);
+    tcase_add_test(t, heartbeats_are_taken_of_known_nodes_with_the_same_limit);
     tcase_add_test(t, the_node_that_holds_most_memory_is_disconnected);
     suite_add_tcase(suite, t);
     return suite;

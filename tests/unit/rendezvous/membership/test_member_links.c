@@ -295,6 +295,36 @@ START_TEST(a_lease_that_is_needed_again_is_reported_when_it_runs)
 }
 END_TEST
 
+START_TEST(suspended_ranks_are_resumed_by_an_answer_to_what_was_sent_since)
+{
+    create_running();
+    time_goes_on(1000);
+    assert_did(" KEEP_ALIVE");
+    const uint64_t before_ms = now_ms;
+    now_ms += 10;
+    event(MEMBER_SUSPENDED);
+    assert_did(" KEEP_ALIVE");
+    ck_assert(!o.resume);
+    answered(before_ms);
+    ck_assert(!o.resume);
+    answered(now_ms);
+    ck_assert(o.resume);
+    ck_assert_uint_eq(o.resume_from_ms, now_ms);
+    answered(now_ms);
+    ck_assert(!o.resume);
+}
+END_TEST
+
+START_TEST(without_a_link_nothing_resumes_suspended_ranks)
+{
+    create_running();
+    event(MEMBER_LINK_DOWN);
+    event(MEMBER_SUSPENDED);
+    ck_assert(!o.resume);
+    assert_state(MEMBER_RUNNING);
+}
+END_TEST
+
 START_TEST(a_lost_link_needs_its_lease_again)
 {
     create_running();
@@ -378,6 +408,8 @@ TCase *member_links_cases(void)
     tcase_add_test(t, a_node_that_needs_no_lease_outlives_any_silence);
     tcase_add_test(t, a_lease_that_is_needed_again_is_reported_when_it_runs);
     tcase_add_test(t, a_lost_link_needs_its_lease_again);
+    tcase_add_test(t, without_a_link_nothing_resumes_suspended_ranks);
+    tcase_add_test(t, suspended_ranks_are_resumed_by_an_answer_to_what_was_sent_since);
     tcase_add_test(t, a_place_is_taken_without_a_lease_where_none_is_needed);
     tcase_add_test(t, a_roster_in_this_process_has_no_leases);
     tcase_add_test(t, a_node_with_the_roster_asks_what_it_waits_for);

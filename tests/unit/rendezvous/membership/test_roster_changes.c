@@ -204,6 +204,33 @@ START_TEST(a_node_that_does_not_reconnect_is_lost)
 }
 END_TEST
 
+START_TEST(a_node_whose_host_is_silent_is_lost_before_its_lease_expires)
+{
+    create_running(1, 2, 2, 0);
+    const uint8_t unknown[MESSAGE_INSTANCE_BYTES] = {99};
+    uint8_t second[MESSAGE_INSTANCE_BYTES];
+    struct roster_node_view view;
+    ck_assert(roster_view_link(r, 2, &view));
+    memcpy(second, view.instance, sizeof second);
+    time_goes_on(1000);
+    say(1, MESSAGE_KEEP_ALIVE);
+    say(2, MESSAGE_KEEP_ALIVE);
+    now_ms += 624;
+    const struct roster_input silent = {
+        .type = ROSTER_SILENT, .instance = second, .silent_ms = 625};
+    step(silent); /* its keep-alive is not old enough */
+    assert_state(ROSTER_RUNNING);
+    now_ms += 1;
+    step((struct roster_input){.type = ROSTER_SILENT, .instance = unknown, .silent_ms = 625});
+    assert_state(ROSTER_RUNNING);
+    ck_assert(roster_has_instance(r, second) && !roster_has_instance(r, unknown));
+    step(silent);
+    assert_said(" 2<REFUSED 2 closed 1<STOP STOPPING");
+    ck_assert_str_eq(roster_change(r), "lost node2: its host has not answered for 625 ms");
+    ck_assert(!roster_has_instance(r, second));
+}
+END_TEST
+
 START_TEST(a_silent_node_is_lost_when_its_lease_expires)
 {
     create_running(1, 2, 2, 0);
@@ -491,6 +518,7 @@ TEST_SUITE(roster_changes)
     tcase_add_test(all, a_new_link_of_a_node_replaces_the_old_one);
     tcase_add_test(all, a_node_that_does_not_reconnect_is_lost);
     tcase_add_test(all, a_silent_node_is_lost_when_its_lease_expires);
+    tcase_add_test(all, a_node_whose_host_is_silent_is_lost_before_its_lease_expires);
     tcase_add_test(all, a_roster_that_slept_declares_no_node_silent);
     tcase_add_test(all, too_few_remaining_nodes_end_a_job_that_may_not_wait);
     tcase_add_test(all, a_node_that_may_reconnect_counts_when_another_is_lost);
