@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measure how a job continues when the node of its coordinator is lost, without an outside service (--rdzv-conf failover=majority).
 
-usage: bench/failover.py [--runs N] [--lost-runs N] [--nodes MIN:MAX]... [--case CASE]... [--ranks RANKS]... [--python PYTHON] [--build DIR]
+usage: bench/failover.py [--runs N] [--lost-runs N] [--nodes MIN:MAX]... [--case CASE]... [--ranks RANKS]... [--host-timeout TIME]
+                         [--python PYTHON] [--build DIR]
 
 Three nodes on this host run one rank each. CASE is `killed` (SIGKILL of ddprun), `leaves` (SIGTERM), `silent` (SIGSTOP of ddprun), all of
 these with a loopback address for each node; or `lost`: all processes of the node are killed and its link is cut, in network namespaces
 (as root). RANKS are `shell` (a script that reports its start, started again), `gloo` (a PyTorch script, started again; PYTHON has torch)
-or `libddp` (ranks that live on). By default all cases but `silent`, and all ranks that can run.
+or `libddp` (ranks that live on). TIME is that of --rdzv-conf host_timeout, by default none. By default all cases but `silent`, and all ranks that can run.
 
 Times are in ms from the event. `coordinator`: until another node has taken over. `next`: until all ranks of the next generation have
 started (`shell`) or completed a step; the least, the median, and the greatest of the runs. `continued`: runs in which the two other
@@ -33,6 +34,7 @@ def parse():
     parser.add_argument("--nodes", action="append")
     parser.add_argument("--case", action="append", choices=("killed", "leaves", "silent", "lost"))
     parser.add_argument("--ranks", action="append", choices=("shell", "gloo", "libddp"))
+    parser.add_argument("--host-timeout", default="0")
     parser.add_argument("--python", default="python3")
     parser.add_argument("--build", default=os.path.join(results.ROOT, "build"))
     return parser.parse_args()
@@ -50,6 +52,7 @@ from harness import DEADLINE_S  # noqa: E402
 from party import SHOW  # noqa: E402
 from places import Loopback, Namespaces, NoPlace  # noqa: E402
 
+CONF = f"{ONCE},host_timeout={ARGS.host_timeout}"
 SIGNALS = {"killed": signal.SIGKILL, "leaves": signal.SIGTERM, "silent": signal.SIGSTOP}
 TRAINS = os.path.join(results.HERE, "failover_rank.py")
 POLL_S = 0.002
@@ -84,7 +87,7 @@ def await_leader(said, begin):
 
 def restart(case, nodes, place, script, window):
     """ms to the next coordinator and to the next generation, of ranks that are started again; None: it did not come"""
-    with Group(nodes, ONCE, place, script=script, window=window) as group:
+    with Group(nodes, CONF, place, script=script, window=window) as group:
         names, ranks = group.begin(3)
         begin = strike(case, place, group.nodes["a"])
         try:
@@ -110,7 +113,7 @@ def gloo(case, nodes, place):
 
 def libddp(case, nodes, place):
     """The same, of ranks that live on"""
-    with LastingGroup(nodes, place) as job:
+    with LastingGroup(nodes, place, CONF) as job:
         before = job.begin()
         begin = strike(case, place, job.jobs[0])
         try:

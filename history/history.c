@@ -330,6 +330,14 @@ static int read_coordinator(struct history *h, const struct event *e)
                     text_of(e, "host"), text_of(e, "state"));
 }
 
+static int read_suspend(struct history *h, const struct event *e)
+{
+    return add_mark(h, e, "suspend", "the ranks of %s were %s: the coordinator's host %s",
+                    text_of(e, "host"), text_of(e, "state"),
+                    strcmp(text_of(e, "state"), "resumed") == 0 ? "answers again"
+                                                                : "does not answer");
+}
+
 static const struct {
     const char *state, *text;
 } leavings[] = {
@@ -447,6 +455,7 @@ static const struct {
     {"node_wait", read_wait},
     {"save", read_save},
     {"coordinator", read_coordinator},
+    {"suspend", read_suspend},
     {"leaving", read_leaving},
     {"leave", read_leave},
     {"health", read_health},

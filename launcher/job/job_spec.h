@@ -136,6 +136,8 @@ struct job_world {
     bool failover;         /* c10d: another node replaces a coordinator that is lost or leaves */
     bool endpoint_once;    /* ... since no process at the endpoint begins the job a second time; */
     bool endpoint_guessed; /* that was not given */
+    uint64_t host_timeout_ms; /* with `failover`: a node whose host does not answer for so long is
+                                 lost; 0: its lease decides */
     bool comes_again; /* something starts this node again under its name and --node-rank, perhaps
                        * before the process before has ended */
     enum job_host host;

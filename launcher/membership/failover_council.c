@@ -79,10 +79,14 @@ static void obey(struct failover_link *l, const struct council_orders *o)
 {
     if (o->give_up)
         failover_drop_roster(l);
+    if (o->certain)
+        l->certain_until_ms = o->certain_until_ms;
     if (o->make)
         failover_lead(l, o->has_past ? &o->past : NULL);
     if (l->roster != NULL)
         tell_roster(l, o);
+    if (o->certain || o->lease) /* before failover_tell_lease(): another process may rely on it */
+        failover_state_end(l);
     if (o->follow && !is_at_endpoint(l))
         failover_follow(l, &o->leader);
     if (o->lease)
@@ -184,6 +188,15 @@ void failover_note_ended(struct failover_link *l, const struct elector_address *
     failover_queue_orders(l, &orders);
 }
 
+void failover_note_silent(struct failover_link *l, bool is_silent)
+{
+    struct council_orders orders;
+    if (l->council.id == 0)
+        return;
+    council_note_silent(&l->council, is_silent, co_now_ms(), &orders);
+    failover_queue_orders(l, &orders);
+}
+
 void failover_note_leased(struct failover_link *l)
 {
     struct council_orders orders;
@@ -268,7 +281,9 @@ static void begin_council(struct failover_link *l, const struct elector_address 
 {
     const struct job_world *w = l->world;
     const bool stands = w->endpoint_once || 2 * w->min_nodes > w->max_nodes;
-    council_init(&l->council, &council_usual_limits, draw_number(), own, stands);
+    const struct council_limits limits =
+        w->host_timeout_ms > 0 ? council_limits_with(w->host_timeout_ms) : council_usual_limits;
+    council_init(&l->council, &limits, draw_number(), own, stands);
 }
 
 /* At the endpoint's port number, which a site may have opened, if it is free here. */

@@ -207,12 +207,6 @@ static bool is_voter(const struct failover_link *l)
     return quorum_list_has(&l->council.voter.record.voters, l->council.id);
 }
 
-/* Where the coordinator also takes ballots: the address to which the link goes. */
-static struct elector_address coordinator_of(const struct failover_link *l)
-{
-    return l->is_moved && l->remote != NULL ? l->leader : failover_endpoint(l);
-}
-
 /* A coordinator elsewhere than at the endpoint calls there. */
 static void call_at_endpoint(struct failover_link *l)
 {
@@ -237,7 +231,7 @@ static bool has_reached_leader(const struct failover_link *l)
 
 static void ask_coordinator(struct failover_link *l)
 {
-    const struct elector_address to = coordinator_of(l);
+    const struct elector_address to = failover_coordinator(l);
     const struct ballot offer = {.type = BALLOT_OFFER,
                                  .job = l->council.job,
                                  .from = l->council.id,

@@ -91,6 +91,7 @@ static void on_message(void *arg, const struct message *m)
         if (l->elects)
             failover_listen(l);
         failover_offer_soon(l);
+        failover_heartbeat_soon(l, 0);
     }
     if (m->type == MESSAGE_SEALED) {
         l->own_generation = m->generation;
@@ -156,6 +157,8 @@ static void end_with_host(struct failover_link *l)
 static void link_send(void *link, const struct message *m)
 {
     struct failover_link *l = link;
+    if (m->type == MESSAGE_HELLO)
+        memcpy(l->instance, m->hello.instance, sizeof l->instance);
     if (m->type == MESSAGE_LEAVE && !l->leaves) {
         l->leaves = true;
         end_with_host(l);
@@ -204,6 +207,11 @@ static void link_note_leased(void *link)
     failover_note_leased(link);
 }
 
+static void link_note_sign(void *link, enum roster_link_sign sign)
+{
+    failover_heartbeat_sign(link, sign);
+}
+
 /* --- beginning and end --- */
 
 static void close_parts(struct failover_link *l)
@@ -212,6 +220,8 @@ static void close_parts(struct failover_link *l)
         return;
     l->has_closed = true;
     failover_hunt_close(l);
+    failover_heartbeat_close(l);
+    close_group_close_timer(&l->close_group, &l->heartbeat_due);
     if (l->host_probe != NULL)
         port_probe_close(l->host_probe);
     l->roster = NULL;
@@ -300,12 +310,13 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
                                        .commit = failover_commit,
                                        .take_ballot = failover_take_ballot,
                                        .note_ended = failover_note_ended,
+                                       .note_silent = failover_note_silent,
                                        .yield = failover_yield,
                                        .follow = failover_follow};
     l->own_generation = MESSAGE_NO_GENERATION;
     l->own_index = UINT32_MAX;
-    uv_timer_t *const timers[] = {&l->later, &l->silence,    &l->hunt,
-                                  &l->offer, &l->orders_due, &l->council_due};
+    uv_timer_t *const timers[] = {&l->later,      &l->silence,     &l->hunt,         &l->offer,
+                                  &l->orders_due, &l->council_due, &l->heartbeat_due};
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++) {
         timers[i]->data = l;
         uv_timer_init(loop, timers[i]);
@@ -331,5 +342,6 @@ const struct roster_link_ops failover_link_ops = {
     .adopt = link_adopt,
     .take_port = link_take_port,
     .note_leased = link_note_leased,
+    .note_sign = link_note_sign,
     .close = link_close,
 };

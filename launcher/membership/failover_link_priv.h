@@ -4,8 +4,8 @@
  *   failover_council.c  libuv around the council: ballots, deadlines, orders; the listener
  *   failover_roster.c   the roster here, or the way to that of another process
  *   failover_hunt.c     which process coordinates: asked while the coordinator is not heard
- *   failover_reach.c    which processes this one has reached, and which it cannot reach; what all
- *                       files need */
+ *   failover_reach.c    which processes this one has reached, and which it cannot reach;
+ *                       heartbeats; what all files need */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_FAILOVER_LINK_PRIV_H
 #define DDP_LAUNCHER_MEMBERSHIP_FAILOVER_LINK_PRIV_H
 
@@ -42,6 +42,7 @@ struct failover_calls {
     void (*commit)(struct failover_link *l); /* l->record */
     void (*take_ballot)(struct failover_link *l, const struct ballot *b, struct ballot *answer);
     void (*note_ended)(struct failover_link *l, const struct elector_address *at);
+    void (*note_silent)(struct failover_link *l, bool is_silent); /* the coordinator's host */
     void (*yield)(struct failover_link *l); /* another coordinator has this job */
 
     /* failover_roster.c */
@@ -92,6 +93,14 @@ struct failover_link {
     struct port_probe *host_probe; /* of the coordinator before, by a new one */
     uint32_t probed_generation, probed_node;
 
+    /* failover_reach.c: heartbeats */
+    uint8_t instance[MESSAGE_INSTANCE_BYTES]; /* of this node */
+    struct channel_link *heartbeats;          /* while its connection is made */
+    uv_timer_t heartbeat_due;
+    uint64_t heartbeat_from_ms;
+    uint64_t certain_until_ms;          /* as the council has reported last */
+    struct elector_address silent_host; /* of a coordinator; port 0: none */
+
     /* failover_hunt.c */
     uv_timer_t silence, hunt, offer;
     uint64_t silence_ms;
@@ -121,6 +130,7 @@ void failover_queue_orders(struct failover_link *l, const struct council_orders 
 void failover_commit(struct failover_link *l);
 void failover_take_ballot(struct failover_link *l, const struct ballot *b, struct ballot *answer);
 void failover_note_ended(struct failover_link *l, const struct elector_address *at);
+void failover_note_silent(struct failover_link *l, bool is_silent);
 void failover_tell_lease(struct failover_link *l); /* that of this node, by the council */
 void failover_note_leased(struct failover_link *l);
 void failover_resign(struct failover_link *l, const struct elector_record *last);
@@ -155,6 +165,9 @@ failover_note(struct failover_link *l, enum co_severity severity, const char *fo
 void failover_on_note(void *arg, enum co_severity severity, const char *text);
 void failover_on_refused(void *arg, const char *text);
 
+/* Where the link goes, unless the coordinator is in this process. */
+struct elector_address failover_coordinator(const struct failover_link *l);
+
 struct elector_address failover_endpoint(const struct failover_link *l);
 bool failover_is_endpoint(const struct failover_link *l, const struct elector_address *at);
 
@@ -170,5 +183,13 @@ const struct elector_address *failover_find_reached(const struct failover_link *
 /* Called now and then: report, once, which nodes cannot be voters. */
 void failover_check_reach(struct failover_link *l);
 void failover_on_lost(void *arg, const struct elector_address *at, int code, const char *text);
+
+/* Heartbeats. */
+void failover_heartbeat_soon(struct failover_link *l, uint64_t in_ms); /* as long as it is needed */
+void failover_heartbeat_sign(struct failover_link *l, enum roster_link_sign sign);
+void failover_heartbeat_close(struct failover_link *l);
+
+/* The coordinator is in this process: until when the ranks of this node may run. */
+void failover_state_end(struct failover_link *l);
 
 #endif

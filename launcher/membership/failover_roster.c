@@ -48,8 +48,10 @@ static void on_heard(void *arg, const struct roster *r)
 
 static struct roster_limits limits_of(const struct job_world *w)
 {
+    const uint64_t usual_ms =
+        w->host_timeout_ms > 0 ? LEASE_KEEP_ALIVE_MS / 2 : LEASE_KEEP_ALIVE_MS;
     struct roster_limits r = {
-        .keep_alive_ms = w->keep_alive_ms > 0 ? w->keep_alive_ms : LEASE_KEEP_ALIVE_MS,
+        .keep_alive_ms = w->keep_alive_ms > 0 ? w->keep_alive_ms : usual_ms,
         .lease_ms = w->lease_ms > LEASE_MS ? w->lease_ms : LEASE_MS,
         .confirm_ms = w->seek_ms > CONFIRM_MIN_MS ? w->seek_ms : CONFIRM_MIN_MS,
     };
@@ -62,6 +64,8 @@ void failover_prepare_roster(void *arg, struct jobs_opts *opts)
 {
     struct failover_link *l = arg;
     opts->limits = limits_of(l->world);
+    opts->host_ms = l->world->host_timeout_ms;
+    opts->host_silent_ms = opts->host_ms + council_host_margin_ms(opts->host_ms);
     opts->outlives_local = true;
     opts->on_note = failover_on_refused;
     opts->on_changed = on_changed;
@@ -101,6 +105,16 @@ void failover_drop_roster(struct failover_link *l)
         l->calls.go_down_in(l, 0, "the coordinator moved to another node");
 }
 
+/* Its node is lost: its ranks are suspended, and run again only by a coordinator that has them. */
+static bool note_silent_host(struct failover_link *l, const struct elector_record *r)
+{
+    if (l->silent_host.port == 0 || r->gone >= 0 || r->is_over ||
+        !elector_same_address(&l->silent_host, &r->host.at))
+        return false;
+    jobs_tell_ended(local_roster_jobs(l->roster), r->generation, r->host.node);
+    return true;
+}
+
 static void on_host_probed(void *arg, bool is_refused)
 {
     struct failover_link *l = arg;
@@ -133,7 +147,8 @@ static void tell_past(struct failover_link *l, const struct elector_record *r)
         failover_note(l, CO_NOTE,
                       "this node is the coordinator now; generation %" PRIu32 " continues",
                       r->generation);
-    probe_host(l, r);
+    if (!note_silent_host(l, r))
+        probe_host(l, r);
 }
 
 void failover_lead(struct failover_link *l, const struct elector_record *r)

@@ -36,6 +36,14 @@ struct roster_link_callbacks {
      * is needed. NULL: not needed */
     void (*on_lease)(void *arg, bool is_needed);
 
+    /* The spawner is to send heartbeats there, and suspend the ranks if none is acknowledged: a
+     * copy of the descriptor, lent; from_ms as in spawner.h. NULL: not needed */
+    void (*on_heartbeats)(void *arg, int fd, uint64_t from_ms);
+
+    /* The spawner is to suspend the ranks at end_ms, as the coordinator is in this process. NULL:
+     * not needed */
+    void (*on_end)(void *arg, uint64_t end_ms);
+
     /* something worth a line on the terminal */
     void (*on_note)(void *arg, enum co_severity severity, const char *text);
     void *arg;
@@ -52,6 +60,13 @@ static inline int roster_link_exit_code(int code)
 {
     return code == -EACCES ? ROSTER_LINK_NO_ACCESS : code == -EPROTO ? ROSTER_LINK_UNAVAILABLE : 0;
 }
+
+/* What the spawner reports about heartbeats. */
+enum roster_link_sign {
+    ROSTER_LINK_SILENT, /* the coordinator's host acknowledges none */
+    ROSTER_LINK_HEARD,  /* the coordinator has answered since */
+    ROSTER_LINK_GONE,   /* the connection for them has ended */
+};
 
 struct roster_link_ops {
     /* Make one that is down. Notes are copied. returns 0, -errno */
@@ -90,6 +105,9 @@ struct roster_link_ops {
     /* The answer to on_lease(), `is_needed`: the spawner has a lease that runs. NULL: nothing
      * asks */
     void (*note_leased)(void *link);
+
+    /* NULL: there are no heartbeats */
+    void (*note_sign)(void *link, enum roster_link_sign sign);
 
     /* What followed the end of the last generation; NULL, from a roster in this process: nothing
      * does. */

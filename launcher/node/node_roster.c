@@ -65,6 +65,7 @@ struct node_roster {
     /* whether this process was stopped: the member steps at each keep-alive, 3 in a lease */
     uint64_t lease_ms; /* how long it is; 0: none */
     uint64_t stepped_ms;
+    uint64_t suspended_ms;      /* since then the spawner has suspended the ranks; 0: it has not */
     uint64_t stood_ms, woke_ms; /* the last time that it was: for so long, until then */
 };
 
@@ -299,6 +300,9 @@ static void follow(struct node_roster *g, const struct member_orders *orders)
         set_lease(g, o.lease_end_ms);
     if (o.leased)
         g->ops->note_leased(g->link);
+    if (o.resume && g->node->spawner->sock >= 0 &&
+        spawner_resume(g->node->spawner, o.resume_from_ms) < 0)
+        node_lose_spawner(g->node);
     if (o.open_store)
         open_store(g);
     for (int i = 0; i < n; i++)
@@ -451,6 +455,32 @@ void node_roster_lapse(struct node_roster *g)
     node_post(g->node, &(struct supervisor_event){.type = SUPERVISOR_EV_ORDER_KILL});
 }
 
+bool node_roster_hear(struct node_roster *g, const struct spawner_report *r)
+{
+    const struct node_view *n = g->node;
+    const bool is_suspended = r->event == SPAWNER_SUSPENDED;
+    if (!is_suspended && r->event != SPAWNER_RESUMED && r->event != SPAWNER_HEARTBEAT_GONE)
+        return false;
+    if (g->link == NULL || g->ops->note_sign == NULL)
+        return true;
+    if (r->event == SPAWNER_HEARTBEAT_GONE) {
+        g->ops->note_sign(g->link, ROSTER_LINK_GONE);
+        return true;
+    }
+    const uint64_t now_ms = co_now_ms();
+    if (is_suspended != (g->suspended_ms != 0))
+        events_suspended(n->events, generation(g), is_suspended, now_ms - g->suspended_ms);
+    if (!is_suspended || r->status != 0)
+        g->ops->note_sign(g->link, is_suspended ? ROSTER_LINK_SILENT : ROSTER_LINK_HEARD);
+    if (is_suspended && g->suspended_ms == 0)
+        g->suspended_ms = now_ms;
+    else if (!is_suspended)
+        g->suspended_ms = 0;
+    if (is_suspended)
+        step_member(g, &(struct member_input){.type = MEMBER_SUSPENDED});
+    return true;
+}
+
 /* --- The link --- */
 
 static void on_up(void *arg, bool is_here)
@@ -491,6 +521,16 @@ static void note_replaced(struct node_roster *g)
                  g->daemon, member_get_place(g->member)->generation);
 }
 
+/* No generation follows: what runs here may take its time to end. */
+static void end_heartbeats(struct node_roster *g)
+{
+    const struct node_view *n = g->node;
+    if (n->spec->world.host_timeout_ms > 0 && n->spawner->sock >= 0 &&
+        (spawner_state_end(n->spawner, CO_NEVER_MS) < 0 ||
+         spawner_resume(n->spawner, co_now_ms()) < 0))
+        node_lose_spawner(n);
+}
+
 /* It may prepare for the place that it gets. */
 static void note_spare(struct node_roster *g)
 {
@@ -521,6 +561,8 @@ static void on_message(void *arg, const struct message *m)
         snprintf(g->wait.trouble, sizeof g->wait.trouble, "%s", m->refused.text);
     if (m->type == MESSAGE_WELCOME && m->welcome.replaced)
         note_replaced(g);
+    if (m->type == MESSAGE_VERDICT)
+        end_heartbeats(g);
     if (m->type == MESSAGE_STOP)
         hear_stop(g, m);
     else
@@ -573,6 +615,22 @@ static void on_lease(void *arg, bool is_needed)
     struct node_roster *g = arg;
     step_member(g, &(struct member_input){.type = MEMBER_LEASE, .needed = is_needed});
     node_queue_drain(g->node->queue);
+}
+
+static void on_heartbeats(void *arg, int fd, uint64_t from_ms)
+{
+    struct node_roster *g = arg;
+    const struct node_view *n = g->node;
+    if (n->spawner->sock >= 0 &&
+        spawner_send_heartbeats(n->spawner, fd, from_ms, n->spec->world.host_timeout_ms) < 0)
+        node_lose_spawner(n);
+}
+
+static void on_end(void *arg, uint64_t end_ms)
+{
+    struct node_roster *g = arg;
+    if (g->node->spawner->sock >= 0 && spawner_state_end(g->node->spawner, end_ms) < 0)
+        node_lose_spawner(g->node);
 }
 
 static void on_note(void *arg, enum co_severity severity, const char *text)
@@ -766,6 +824,8 @@ int node_roster_create(const struct node_view *n, const struct node_roster_opts 
                                                     .on_down = on_down,
                                                     .on_vacant = on_vacant,
                                                     .on_lease = on_lease,
+                                                    .on_heartbeats = on_heartbeats,
+                                                    .on_end = on_end,
                                                     .on_note = on_note,
                                                     .arg = g};
     node_report_set_link(n, &(struct node_report_link){.send = report_send,

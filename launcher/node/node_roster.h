@@ -15,6 +15,7 @@ struct roster_link_ops;
 struct message;
 struct node_view;
 struct roster_restart;
+struct spawner_report;
 struct node_roster; /* opaque */
 
 struct node_roster_opts {
@@ -53,6 +54,9 @@ void node_roster_look(struct node_roster *g);
 
 /* The spawner found the lease over and has killed all. */
 void node_roster_lapse(struct node_roster *g);
+
+/* A report of the spawner. returns whether it is about heartbeats */
+bool node_roster_hear(struct node_roster *g, const struct spawner_report *r);
 
 /* What the ranks of this node get about the job, besides what the node itself knows; texts are lent
  * for the generation. */

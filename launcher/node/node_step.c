@@ -440,7 +440,8 @@ static void on_report(struct node *n, const struct spawner_report *r)
 {
     node_queue_drain(&n->queue); /* what came before it is known */
     warm_on_report(&n->warm, r);
-    if (r->event == SPAWNER_PREFORK_READY || r->event == SPAWNER_PARENT_GONE)
+    if (r->event == SPAWNER_PREFORK_READY || r->event == SPAWNER_PARENT_GONE ||
+        node_roster_hear(n->parts.roster, r))
         return;
     if (r->event == SPAWNER_START_FAILED && r->stage == SPAWN_GONE)
         node_start_again(n, r->local_rank); /* the standby that was to be this rank has ended */

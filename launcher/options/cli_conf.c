@@ -22,6 +22,8 @@ enum {
 };
 #define INTERVAL_MIN_MS      100
 #define INTERVAL_MAX_MS      1000000000
+#define HOST_TIMEOUT_MIN_MS  300 /* a lost packet is sent again after 200 */
+#define HOST_TIMEOUT_MAX_MS  1000
 #define START_TIMEOUT_MS     600000
 #define POD_SEEK_MS          30000
 #define FAILOVER_TIMEOUT_MS  60000
@@ -37,6 +39,7 @@ enum kind {
     IS_HOST,
     FAILOVER,
     ENDPOINT,
+    HOST_TIMEOUT,
     PROTOCOL,
     TEXT,
     PREFIX,
@@ -55,8 +58,9 @@ static const struct setting {
     {"keep_alive_interval", INTERVAL},
     {"keep_alive_max_attempt", ATTEMPTS},
     {"is_host", IS_HOST},
-    {"failover", FAILOVER}, /* these two are our own */
+    {"failover", FAILOVER}, /* these three are our own */
     {"endpoint", ENDPOINT},
+    {"host_timeout", HOST_TIMEOUT},
     {"heartbeat_timeout", IGNORED},
     {"close_timeout", IGNORED},
     {"read_timeout", IGNORED},
@@ -109,7 +113,7 @@ static int set_one(const struct setting *s, const char *what, const char *value,
     uint64_t ms = 0;
     int64_t n = 0;
     int rc = 0;
-    if (s->kind == TIME || s->kind == LAST_CALL || s->kind == INTERVAL)
+    if (s->kind == TIME || s->kind == LAST_CALL || s->kind == INTERVAL || s->kind == HOST_TIMEOUT)
         rc = co_parse_duration_ms(what, value, &ms, err);
     if (s->kind == ATTEMPTS)
         rc = co_parse_int(what, value, ATTEMPTS_MIN, ATTEMPTS_MAX, &n, err);
@@ -141,6 +145,13 @@ static int set_one(const struct setting *s, const char *what, const char *value,
         return set_is_host(what, value, &conf->is_host, err);
     case FAILOVER:
         return set_word(what, value, "majority", "off", &conf->failover, err);
+    case HOST_TIMEOUT:
+        if (ms != 0 && (ms < HOST_TIMEOUT_MIN_MS || ms > HOST_TIMEOUT_MAX_MS))
+            return co_fail(err, -ERANGE,
+                           "invalid value '%s' for %s: expected 0 or a duration from %d to %d ms",
+                           value, what, HOST_TIMEOUT_MIN_MS, HOST_TIMEOUT_MAX_MS);
+        conf->host_timeout_ms = ms;
+        return 0;
     case ENDPOINT:
         return set_word(what, value, "once", "again", &conf->endpoint_once, err);
     case PROTOCOL:
@@ -350,6 +361,13 @@ int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_err
         w->host = JOB_HOST_FOUND_OUT; /* others may have replaced it, and its address is needed */
     if (d->assignment != NULL)
         drop_unused_endpoints(w);
+    w->host_timeout_ms = w->failover ? conf.host_timeout_ms : 0;
+    if (conf.host_timeout_ms > 0 && !w->failover && w->has_others)
+        rc =
+            cli_note(spec, err,
+                     "%s: host_timeout has no effect without --rdzv-conf failover=majority", g->by);
+    if (rc < 0)
+        return rc;
     if (w->failover || w->n_also == 0)
         return 0;
     w->n_also = 0;

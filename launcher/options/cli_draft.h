@@ -241,6 +241,7 @@ struct cli_conf {                     /* 0: not given, unless noted otherwise */
     uint32_t keep_alive_max_attempt;  /* and how many may be missed, 2 or more */
     enum cli_conf_host is_host;       /* c10d: is this node the endpoint's? */
     enum cli_conf_word failover;      /* c10d: majority */
+    uint64_t host_timeout_ms;         /* 0: unsaid, or off */
     enum cli_conf_word endpoint_once; /* c10d: its ddprun is not started again */
     struct etcd_settings etcd;
     char unknown[CLI_CONF_KEY_BYTES]; /* the first unknown key; empty: none */

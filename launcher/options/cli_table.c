@@ -111,7 +111,8 @@ const struct co_option cli_table[] = {
     {OPTION_RDZV_CONF, 0, "rdzv-conf", "KEY=VALUE,...", "PET_RDZV_CONF",
      "Additional rendezvous configuration. All backends: join_timeout, last_call_timeout, "
      "keep_alive_interval, keep_alive_max_attempt, is_host. static: timeout. c10d: failover, "
-     "endpoint. etcd: protocol, cacert, cert, key, etcd_prefix, user, password, password_file. No "
+     "endpoint, host_timeout. etcd: protocol, cacert, cert, key, etcd_prefix, user, password, "
+     "password_file. No "
      "effect on one node."},
     {OPTION_MASTER_ADDR, 0, "master-addr", "ADDR", "PET_MASTER_ADDR",
      "static: address of the node with rank 0, as all nodes reach it. On one node MASTER_ADDR is "

@@ -352,6 +352,16 @@ void events_coordinator(struct events *e, uint32_t generation, const char *state
         put_event(e, "coordinator", generation, json_pack("{s:s}", "state", state));
 }
 
+void events_suspended(struct events *e, uint32_t generation, bool is_suspended, uint64_t for_ms)
+{
+    if (!is_on(e))
+        return;
+    put_event(e, "suspend", generation,
+              is_suspended
+                  ? json_pack("{s:s,s:n}", "state", "suspended", "for_ms")
+                  : json_pack("{s:s,s:I}", "state", "resumed", "for_ms", (json_int_t)for_ms));
+}
+
 void events_leaving(struct events *e, uint32_t generation, const char *state, int sig,
                     uint64_t grace_ms)
 {

@@ -122,6 +122,10 @@ void events_leaving(struct events *e, uint32_t generation, const char *state, in
  * "replaced" */
 void events_coordinator(struct events *e, uint32_t generation, const char *state);
 
+/* suspend: the coordinator's host does not answer, and the ranks of this node wait (--rdzv-conf
+ * host_timeout); state: "suspended", "resumed" (after for_ms) */
+void events_suspended(struct events *e, uint32_t generation, bool is_suspended, uint64_t for_ms);
+
 /* health: a node is found unhealthy, or is healthy again; state: "unhealthy" (with reason),
  * "healthy", "gone" (it was unhealthy, and has left). about: which node, by the coordinator's list;
  * this one, or another.

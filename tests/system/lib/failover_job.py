@@ -1,4 +1,5 @@
 """Nodes of jobs whose coordinator another node may replace (--rdzv-conf failover=majority)."""
+import json
 import os
 import tempfile
 
@@ -89,12 +90,21 @@ class Group(Party):
 class LastingGroup(Nodes):
     """Three nodes of one rank each, which outlives the end of a generation. Node 0 is at the endpoint."""
 
-    def __init__(self, nodes="1:3", place=None):
+    def __init__(self, nodes="1:3", place=None, conf=ONCE, has_events=False):
         self.place = place or Loopback()
-        super().__init__(None, nodes, 1, "-v", "--rdzv-id", "job", "--rdzv-conf", ONCE, "--max-restarts", "3",
+        super().__init__(None, nodes, 1, "-v", "--rdzv-id", "job", "--rdzv-conf", conf, "--max-restarts", "3",
                          endpoint=f"{self.place.address(1)}:{self.place.port()}")
         self.logs = tempfile.TemporaryDirectory()
         self.logs_in = self.logs.name
+        self.has_events = has_events
+
+    def words_of(self, name):
+        return ("--events", os.path.join(self.logs_in, f"events.{name}")) if self.has_events else ()
+
+    def events(self, node, name):
+        """What this node has written of one kind."""
+        with open(os.path.join(self.logs_in, f"events.{node}")) as f:
+            return [event for event in map(json.loads, f) if event["ev"] == name]
 
     def __exit__(self, *_):
         super().__exit__()

@@ -17,6 +17,13 @@ class Rank:
     def lives(self):
         return not is_gone(self.pid)
 
+    def is_suspended(self):
+        try:
+            with open(f"/proc/{self.pid}/stat") as f:
+                return f.read().rpartition(")")[2].split()[0] == "T"
+        except FileNotFoundError:
+            return False
+
 
 class Party:
     """end_file: the ranks exit with the status that is in it. A subclass starts the nodes."""

@@ -296,6 +296,20 @@ START_TEST(failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves
     JOB("ddprun", "-N2:3", "--rdzv-backend=static", "--master-addr=node1", "--node-rank=0",
         "train.py");
     ck_assert(!w->failover);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=host_timeout=500ms", "train.py");
+    ck_assert(w->failover && w->host_timeout_ms == 500);
+    ck_assert_ptr_null(spec.notes);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=host_timeout=0", "train.py");
+    ck_assert_uint_eq(w->host_timeout_ms, 0);
+    JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=off,host_timeout=1s", "train.py");
+    ck_assert_uint_eq(w->host_timeout_ms, 0);
+    ck_assert_str_eq(spec.notes, "--rdzv-conf: host_timeout has no effect without --rdzv-conf "
+                                 "failover=majority\n");
+    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "host_timeout=299ms", &conf, &err), -ERANGE);
+    ck_assert_str_eq(err.text, "invalid value '299ms' for --rdzv-conf host_timeout: expected 0 or "
+                               "a duration from 300 to 1000 ms");
+    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "host_timeout=1001ms", &conf, &err), -ERANGE);
+    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "host_timeout=x", &conf, &err), -EINVAL);
     ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "failover=alone", &conf, &err), -EINVAL);
     ck_assert_str_eq(err.text,
                      "invalid value 'alone' for --rdzv-conf failover: expected majority or off");
