@@ -227,6 +227,13 @@ static void on_local_down(void *arg, const char *text, int code)
     go_down(e, 0);
 }
 
+static const char asks_others[] = "the other endpoints are asked whether they know a coordinator";
+
+static bool may_begin(const struct endpoint *e)
+{
+    return e->hooks.may_begin == NULL || e->hooks.may_begin(e->hooks.arg);
+}
+
 static int make_roster(struct endpoint *e, struct co_error *err)
 {
     const struct channel_link_callbacks callbacks = {
@@ -301,6 +308,10 @@ static void tell_probed(struct endpoint *e, enum self_probe_result result, const
 static void host_by_order(struct endpoint *e)
 {
     struct co_error err = {0};
+    if (!may_begin(e)) {
+        go_down_later(e, asks_others, 0);
+        return;
+    }
     int rc = open_server(e, &err);
     if (rc == 0 && (rc = make_roster(e, &err)) < 0)
         close_group_close_server(&e->close_group, &e->server);
@@ -333,7 +344,9 @@ static void on_probed(void *arg, enum self_probe_result result, const char *text
         tell_probed(e, result, text);
         return;
     }
-    if (result == SELF_PROBE_US && make_roster(e, &err) < 0)
+    if (result == SELF_PROBE_US && !may_begin(e))
+        snprintf(e->why, sizeof e->why, "%s", asks_others);
+    else if (result == SELF_PROBE_US && make_roster(e, &err) < 0)
         snprintf(e->why, sizeof e->why, "%s", err.text);
     if (e->own != NULL)
         channel_link_connect(local_roster_link(e->own));

@@ -41,6 +41,10 @@ struct endpoint_hooks {
                                                            is of opts->on_note */
     void (*on_roster)(void *arg, struct local_roster *own); /* it was made; lent */
 
+    /* A roster is to be made here, which begins the job. returns false: not yet, on_down follows.
+     * NULL: at once */
+    bool (*may_begin)(void *arg);
+
     /* A connection has come. returns whether it was taken over, with the descriptor */
     bool (*on_control)(void *arg, int fd, const uint8_t *bytes, size_t len);
     void *arg;

@@ -8,10 +8,14 @@
 
 #include "launcher/job/job_spec.h"
 
+#include "common/clock.h"
+
 #include <stdio.h>
+#include <string.h>
 
 enum {
     HUNT_MS = 100,
+    ALSO_MS = 1000, /* another endpoint that does not answer is waited for */
     OFFER_MS = 1000,
     READ_MS = 30000, /* a node that does not offer to vote learns the voters at this interval ... */
     SPREAD_MS = 20,  /* ... and this time later than the node before it */
@@ -84,6 +88,8 @@ static void on_answer(void *arg, const struct elector_address *from, const struc
     const struct elector_address *at = find_owner(&b->entry);
     const struct quorum_record *known = &l->seen.entry.record, *record = &b->entry.record;
     failover_note_reached(l, &came_from, b);
+    if (!b->has_entry)
+        failover_note_also(l, &came_from);
     if (l->council.id != 0)
         l->calls.take_ballot(l, b, NULL);
     if (!is_asked || !b->has_entry || !b->is_bound || l->roster != NULL || at == NULL ||
@@ -185,6 +191,21 @@ void failover_hunt_close(struct failover_link *l)
     if (l->leader_probe != NULL)
         port_probe_close(l->leader_probe);
     l->leader_probe = NULL;
+}
+
+bool failover_may_begin(void *arg)
+{
+    struct failover_link *l = arg;
+    const uint64_t now_ms = co_now_ms();
+    if (l->world->n_also == 0 || l->is_welcome)
+        return true;
+    if (!l->asks_also) {
+        l->asks_also = true;
+        l->asks_until_ms = now_ms + ALSO_MS;
+        l->n_also_left = l->world->n_also;
+        failover_hunt_begin(l, 0);
+    }
+    return l->n_also_left == 0 || now_ms >= l->asks_until_ms;
 }
 
 static void on_silence(uv_timer_t *timer)

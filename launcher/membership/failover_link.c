@@ -275,6 +275,7 @@ static int open_parts(struct failover_link *l, struct co_error *err)
                                                     .on_note = failover_on_note,
                                                     .arg = l};
     const struct endpoint_hooks hooks = {.prepare = failover_prepare_roster,
+                                         .may_begin = failover_may_begin,
                                          .on_roster = failover_on_roster,
                                          .on_control = failover_on_endpoint_control,
                                          .arg = l};

@@ -15,6 +15,8 @@
 #include "port_probe.h"
 #include "roster_link.h"
 
+#include "launcher/job/job_spec.h"
+
 #include "rendezvous/ballots/ballot_links.h"
 #include "rendezvous/jobs/channel_link.h"
 #include "rendezvous/jobs/jobs.h"
@@ -105,6 +107,10 @@ struct failover_link {
     uv_timer_t silence, hunt, offer;
     uint64_t silence_ms;
     bool hunts;
+    bool asks_also;         /* at the beginning: the other endpoints know of a coordinator? */
+    uint64_t asks_until_ms; /* which may not answer */
+    uint32_t n_also_left;   /* that have not answered yet */
+    bool has_also_answered[JOB_MAX_ENDPOINTS];
     struct port_probe *leader_probe;
     struct elector_address probed_leader;
     uint64_t endpoint_id; /* the process at the endpoint that has coordinated; 0: unknown */
@@ -153,6 +159,8 @@ void failover_follow(struct failover_link *l, const struct elector_address *lead
 
 int failover_open_ballots(struct failover_link *l, struct co_error *err);
 void failover_hear(struct failover_link *l); /* the coordinator was heard */
+/* May the job begin here? Not before the other endpoints have been asked. */
+bool failover_may_begin(void *arg);
 void failover_hunt_begin(struct failover_link *l, uint64_t in_ms);
 void failover_hunt_end(struct failover_link *l);
 void failover_hunt_close(struct failover_link *l);
@@ -183,6 +191,9 @@ const struct elector_address *failover_find_reached(const struct failover_link *
 /* Called now and then: report, once, which nodes cannot be voters. */
 void failover_check_reach(struct failover_link *l);
 void failover_on_lost(void *arg, const struct elector_address *at, int code, const char *text);
+
+/* Another endpoint knows no coordinator, or does not run. */
+void failover_note_also(struct failover_link *l, const struct elector_address *at);
 
 /* Heartbeats. */
 void failover_heartbeat_soon(struct failover_link *l, uint64_t in_ms); /* as long as it is needed */

@@ -91,9 +91,26 @@ const struct elector_address *failover_find_reached(const struct failover_link *
     return NULL;
 }
 
+static bool is_also(const struct failover_link *l, uint32_t i, const struct elector_address *at)
+{
+    const struct job_endpoint *also = &l->world->also[i];
+    return also->port == at->port && strcmp(also->host, at->host) == 0;
+}
+
+/* It knows no coordinator, or does not run. */
+void failover_note_also(struct failover_link *l, const struct elector_address *at)
+{
+    for (uint32_t i = 0; l->asks_also && i < l->world->n_also; i++)
+        if (!l->has_also_answered[i] && is_also(l, i, at)) {
+            l->has_also_answered[i] = true;
+            l->n_also_left--;
+        }
+}
+
 void failover_on_lost(void *arg, const struct elector_address *at, int code, const char *text)
 {
     struct failover_link *l = arg;
+    failover_note_also(l, at);
     l->is_foreign |= code == -EPROTO && failover_is_endpoint(l, at);
     snprintf(l->lost_text, sizeof l->lost_text, "%s", text);
 }

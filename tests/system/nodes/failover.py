@@ -120,6 +120,17 @@ class Failover(unittest.TestCase):
             self.assertEqual({rank.world for rank in last.values()}, {3})
             group.finish()
 
+    def test_the_first_endpoint_of_a_list_asks_the_others_before_it_begins_the_job_again(self):
+        with Group("1:3", ONCE, endpoints=(1, 2, 3)) as group:
+            names, ranks = group.begin(3)
+            group.kill("a")
+            again = group.hear(ranks["b"].generation + 1, names[1:])
+            group.start_at(1, "z")
+            last = group.hear(again["b"].generation + 1, [*names[1:], "z"])
+            self.assertEqual({rank.world for rank in last.values()}, {3})
+            self.assertNotIn(b"generation 0:", group.nodes["z"].said_so_far())
+            group.finish()
+
     def test_a_killed_coordinator_is_not_replaced_where_it_could_begin_the_job_again(self):
         with Group("1:3", AGAIN) as group:
             names, _ = group.begin(3)
