@@ -308,8 +308,6 @@ static void destroy_child(struct group_child *child)
     ddp_memory_close(m);
 }
 
-co_define_auto(ddp_memory, ddp_memory_close);
-
 static int start_thread(struct ddp_memory *m)
 {
     struct co_error err = {0};
