@@ -8,28 +8,60 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bad=0
 
-scripts/test-of --build "$build" --check || bad=1
+# In one process, which reads the tree once: NAME among the tests of WORD...
+python3 - "$build" <<'EOF' || bad=1
+import contextlib
+import functools
+import io
+import os
+import sys
+import types
 
-# prints NAME WORD...: the names of the tests of these words hold that one
-prints() {
-    name=$1
-    shift
-    if ! scripts/test-of --build "$build" "$@" >"$work/names" || ! grep -qxF "$name" "$work/names"; then
-        echo "no $name among the tests of $*"
-        bad=1
-    fi
-}
+build, bad = sys.argv[1], False
+test_of = types.ModuleType("test_of")
+test_of.__file__ = os.path.abspath("scripts/test-of")
+with open(test_of.__file__, encoding="utf-8") as file:
+    exec(compile(file.read(), test_of.__file__, "exec"), vars(test_of))
+test_of.Tree = functools.cache(test_of.Tree)
 
-prints launcher/job/rank_argv launcher/job/rank_argv.c
-[ "$(sed -n 1p "$work/names")" = launcher/job/rank_argv ] || bad=1 # the suite of its name is the first one
-prints corpus_options rank_argv.h                              # it calls the module
-prints sim_membership roster_index                             # which only other modules use
-prints worker-runtime/tcp/nodes worker-runtime/tcp/backend_net # which ranks of the public interface use
-prints system_perf perf/perf_run                               # which no other program contains
-! grep -q '"nccl_clip"' "$build/meson-info/intro-tests.json" || # only where the plug-in is built
-    prints nccl_clip worker-runtime/nccl/clip.cu                   # which the plug-in's table leads to
-prints launcher/job/program launcher/job --system              # a component
-grep -qx system_options "$work/names" || bad=1
+
+def run(*words):
+    """The exit status and the lines that it prints."""
+    sys.argv = ["test-of", "--build", build, *words]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        status = test_of.main()
+    return status, out.getvalue().splitlines()
+
+
+def expect(is_right, text):
+    global bad
+    if not is_right:
+        print(text)
+        bad = True
+
+
+def expect_test(name, *words):
+    status, names = run(*words)
+    expect(status == 0 and name in names, f"no {name} among the tests of {' '.join(words)}")
+    return names
+
+
+status, problems = run("--check")
+expect(status == 0, "\n".join(problems))
+names = expect_test("launcher/job/rank_argv", "launcher/job/rank_argv.c")
+expect(names[:1] == ["launcher/job/rank_argv"], "the suite of the name of the module is not the first one")
+expect_test("corpus_options", "rank_argv.h")  # it calls the module
+expect_test("sim_membership", "roster_index")  # which only other modules use
+expect_test("worker-runtime/tcp/nodes", "worker-runtime/tcp/backend_net")  # which ranks of the public interface use
+expect_test("system_perf", "perf/perf_run")  # which no other program contains
+with open(os.path.join(build, "meson-info/intro-tests.json"), encoding="utf-8") as file:
+    if '"nccl_clip"' in file.read():  # only where the plug-in is built
+        expect_test("nccl_clip", "worker-runtime/nccl/clip.cu")  # which the plug-in's table leads to
+names = expect_test("launcher/job/program", "launcher/job", "--system")  # a component
+expect("system_options" in names, "no system_options among the tests of launcher/job --system")
+sys.exit(bad)
+EOF
+scripts/test-of --build "$build" rank_argv >"$work/names" && grep -qx launcher/job/rank_argv "$work/names" || bad=1
 
 # fails STATUS WORDS COMMAND...: COMMAND exits with STATUS, and prints WORDS
 fails() {
