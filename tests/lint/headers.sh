@@ -1,5 +1,6 @@
 #!/bin/sh
-# Each header compiles alone; public ones also as plain C11, and all of them together as older C and as C++.
+# Each header compiles alone; public ones also as plain C11, and all of them together as older C and as C++. A header that the source
+# file of its module includes first compiles alone whenever that file is built.
 #   headers.sh SOURCE_ROOT [CC]
 set -eu
 cd "$1"
@@ -11,6 +12,7 @@ for header in $headers; do
     tests/* | bench/cuda/*) continue ;;
     esac
     ! grep -q '^#include <\(cuda\|nccl\|pmix\)' "$header" || continue # compiled where that library is
+    [ "$(grep -m 1 '^#' "${header%.h}.c" 2>/dev/null)" != "#include \"${header##*/}\"" ] || continue
     if ! echo "#include \"$header\"" |
         $cc -x c -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -Wall -Wextra -Werror -Wno-unused-function \
             -fsyntax-only -; then
