@@ -171,12 +171,13 @@ class Job:
 
 
 def await_true(condition, explain=lambda: "", deadline_s=DEADLINE_S):
-    """For what sends no event: look again and again."""
-    end = time.monotonic() + deadline_s
+    """For what sends no event: look again and again, the less often the longer it takes."""
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > end:
+        waited_s = time.monotonic() - began
+        if waited_s > deadline_s:
             raise AssertionError(f"timed out; {explain()}")
-        time.sleep(0.002)
+        time.sleep(min(max(0.002, waited_s / 8), 0.05))
 
 
 def name_of(pid):
