@@ -6,6 +6,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # The caller's locale may not exist on this machine, and meson needs a UTF-8 locale.
 export LC_ALL=C.UTF-8
 
+# A compilation that ccache does not know would be preprocessed twice: for ccache, and by the compiler.
+export CCACHE_DEPEND=${CCACHE_DEPEND-1}
+
 say() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
 }
