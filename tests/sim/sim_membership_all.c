@@ -319,10 +319,8 @@ static const struct config configs[] = {
     {"1:2, an unhealthy node",           false, 1, 2, 0, NOW,        false, {[SICK] = 1}, CHECKS},
     {"2:3, an unhealthy node",           false, 2, 3, 0, NOW,        false, {[SICK] = 1}, CHECKS},
     {"1:2, an unhealthy node, a kill",   false, 1, 2, 0, NOW,        false, {[SICK] = 1, [KILL] = 1}, CHECKS},
-    {"1:2, an unhealthy node, a failure", false, 1, 2, 1, NOW,       false, {[SICK] = 1, [FAIL] = 1}, CHECKS},
-    {"1:2, an unhealthy node, a reset",  false, 1, 2, 0, NOW,        false, {[SICK] = 1, [RESET] = 1}, CHECKS},
-    {"1:2, a late check",                false, 1, 2, 0, NOW,        false, {[SICK] = 1, [SLOW] = 1}, CHECKS},
-    {"1:2, an unhealthy node, in place", false, 1, 2, 1, NOW,        false, {[SICK] = 1, [FAIL] = 1}, false, true, 1, false, true},
+    {"1, an unhealthy node, a failure",  false, 1, 1, 1, NOW,        false, {[SICK] = 1, [FAIL] = 1}, CHECKS},
+    {"1, a late check",                  false, 1, 1, 0, NOW,        false, {[SLOW] = 1}, CHECKS},
     {"1, an unhealthy node, a takeover", false, 1, 1, 0, NOW,        false, {[SICK] = 1, [MOVE] = 1}, CHECKS},
     {"1:2 at a checkpoint, an unhealthy node", false, 1, 2, 0, SAVE_FIRST, false, {[SICK] = 1}, CHECKS},
 };
