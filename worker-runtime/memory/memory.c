@@ -304,6 +304,8 @@ static int restore(struct ddp_memory *m, const struct memory_member *members)
 static void destroy_child(struct group_child *child)
 {
     struct ddp_memory *m = (struct ddp_memory *)child;
+    if (!process_is_forked())
+        end_thread(m); /* it uses the group */
     m->group = NULL;
     ddp_memory_close(m);
 }
