@@ -17,7 +17,8 @@ struct host_env;
 enum {
     MANAGER_PORT = 29400,
     MANAGER_NAME_BYTES = 256,
-    MANAGER_PODS = 3, /* of Kubernetes, that are asked for the coordinator */
+    MANAGER_PODS = 1, /* of Kubernetes, that are asked for the coordinator: others may name one that
+                         is lost, as long as most of the voters are */
 };
 
 struct slurm_task {
