@@ -57,6 +57,10 @@ lines() {
 
 summary 0
 ends 1 "0 passed, 0 failed, 0 skipped"
+{ test_line one OK 1 x; printf '\0\0{"name": "cut'; } >"$work/testlog-cut.json"
+summary 1 "$work/testlog-cut.json"
+has "failed: line 2 of $work/testlog-cut.json, which is damaged"
+ends 5 "1 passed, 1 failed, 0 skipped"
 summary 1 --broken="the build in x"
 has "failed: the build in x"
 ends 2 "0 passed, 1 failed, 0 skipped"
