@@ -130,7 +130,8 @@ class HealthOfNodes(unittest.TestCase):
     def test_a_launching_ddprun_has_the_reasons_in_its_report(self):
         ssh = stand_in(self.folder, LOCAL_SSH)
         self.put("n2", "broken\n")
-        check = f'test ! -e {self.path("n2")} || {{ mkdir {self.path("once")} 2>/dev/null && cat {self.path("n2")} && exit 1; rm {self.path("n2")}; }}; true'
+        # both nodes run it: the first one fails, and what it printed is read before the other one removes it
+        check = f'text=$(cat {self.path("n2")}) && mkdir {self.path("once")} && echo "$text" && exit 1; rm -f {self.path("n2")}'
         with Node("-H", "n1,n2", "--ssh-command", ssh, "--report", self.path("report"), "--health-check", check, "true") as job:
             code, _, err = job.finish()
             self.assertEqual(code, 0, err)
