@@ -106,7 +106,7 @@ struct roster_link_ops {
      * asks */
     void (*note_leased)(void *link);
 
-    /* NULL: there are no heartbeats */
+    /* NULL: heartbeats are not used */
     void (*note_sign)(void *link, enum roster_link_sign sign);
 
     /* What followed the end of the last generation; NULL, from a roster in this process: nothing

@@ -73,7 +73,7 @@ struct state {
     bool child_ended;  /* SIGCHLD was read, and reap() not called yet */
     struct step_signals step_signals;
     struct heartbeat heartbeat;
-    int heartbeat_fd; /* -1: there is no connection */
+    int heartbeat_fd; /* -1: not connected */
 };
 
 /* ddprun is gone, or done with us. */

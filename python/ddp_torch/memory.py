@@ -203,11 +203,11 @@ def place_of_ranks():
     return key, rank, meeting.place_in(table, rank, store) if table["all_can"] else None
 
 
-def current(anew):
+def current(reopen):
     """The process's memory; None if the ranks have none."""
     global _memory, _has_warned
     key = dist.group.WORLD if dist.is_initialized() else None
-    if _memory is not None and (_memory.key is not key or anew and _memory.was_saved):
+    if _memory is not None and (_memory.key is not key or reopen and _memory.was_saved):
         _memory.close()
         _memory = None
     if _memory is None:
@@ -227,7 +227,7 @@ def save(state):
     node, and the next save() waits for that.
 
     returns   True; False without ddprun's memory: nothing is saved"""
-    memory = current(anew=False)
+    memory = current(reopen=False)
     if memory is None:
         return False
     memory.save(state)
@@ -240,7 +240,7 @@ def load(into=None):
     into      a state whose tensors are written in place where it has one of the same kind in the same place: no second copy is needed
     returns   the state, with the tensors of `into` where they were written; None if all ranks cannot load the same one, or it was saved
               by another number of ranks: load a checkpoint from the disk"""
-    memory = current(anew=True)
+    memory = current(reopen=True)
     if memory is None or memory.found().step < 0:
         return None
     return memory.load(into)
