@@ -221,7 +221,7 @@ static int by_domain_then_first(const void *x, const void *y)
     return by != 0 ? by : by_seat_then_first(a, b);
 }
 
-/* returns how many holes are left, which are the first ones, by index */
+/* returns how many holes are left, which are the first ones */
 static size_t fill_own_holes(struct roster_order_entry *newcomers, size_t n,
                              struct roster_order_seat *holes, size_t n_holes)
 {
@@ -237,7 +237,6 @@ static size_t fill_own_holes(struct roster_order_entry *newcomers, size_t n,
         else
             holes[n_free++] = holes[at];
     }
-    qsort(holes, n_free, sizeof *holes, by_index);
     qsort(newcomers, n, sizeof *newcomers, by_seat_then_first);
     return n_free;
 }
