@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,4 +91,13 @@ int co_write_whole(const char *path, const void *bytes, size_t n, struct co_erro
 {
     int rc = co_may_replace(path) ? replace(path, bytes, n) : write_to(path, O_APPEND, bytes, n);
     return rc < 0 ? co_fail(err, rc, "cannot write %s: %s", path, strerror(-rc)) : 0;
+}
+
+bool co_drain_socket(int fd)
+{
+    char bytes[256];
+    ssize_t n = 1;
+    for (int i = 0; i < 64 && (n > 0 || (n < 0 && errno == EINTR)); i++)
+        n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }

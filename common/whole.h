@@ -30,4 +30,8 @@ int co_write_all(int fd, const void *bytes, size_t n);
 /* Read up to `max` bytes, fewer only at the end of the file. returns how many; -errno */
 ssize_t co_read_all(int fd, void *to, size_t max);
 
+/* Drop what has come on a socket, without waiting: 16 KiB at most, so that no peer can keep the
+ * caller here. returns whether the connection is still open, as far as that was read */
+bool co_drain_socket(int fd);
+
 #endif

@@ -24,6 +24,7 @@
 #include "sweep.h"
 
 #include "common/clock.h"
+#include "common/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -562,24 +563,14 @@ static void resume(struct state *s, uint64_t from_ms)
     }
 }
 
-/* What comes on it only shows that the other kernel is asked whether this one answers. */
-static bool drain_heartbeats(const struct state *s)
-{
-    char bytes[256];
-    ssize_t n;
-    do
-        n = recv(s->heartbeat_fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    while (n > 0 || (n < 0 && errno == EINTR));
-    return n < 0 && errno == EAGAIN;
-}
-
+/* What comes only shows that the other kernel is asked whether this one answers. */
 static void beat(struct state *s)
 {
     struct heartbeat *h = &s->heartbeat;
     int n_unacked = 0;
     if (s->heartbeat_fd >= 0 && ioctl(s->heartbeat_fd, SIOCOUTQ, &n_unacked) == 0)
         heartbeat_acked(h, (uint64_t)n_unacked);
-    bool is_open = s->heartbeat_fd < 0 || drain_heartbeats(s);
+    bool is_open = s->heartbeat_fd < 0 || co_drain_socket(s->heartbeat_fd);
     const uint64_t now_ms = co_now_ms();
     if (is_open && heartbeat_is_due(h, now_ms)) {
         const bool was_taken = send(s->heartbeat_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;

@@ -1,6 +1,7 @@
 #include "heartbeats.h"
 
 #include "common/clock.h"
+#include "common/whole.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -47,17 +48,6 @@ static void close_host(struct heartbeats *h, uint32_t i)
     h->hosts[i] = h->hosts[--h->n];
 }
 
-/* returns   false: the connection has ended */
-static bool drain(const struct host *host)
-{
-    char bytes[256];
-    ssize_t n;
-    do
-        n = recv(host->fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    while (n > 0 || (n < 0 && errno == EINTR));
-    return n < 0 && errno == EAGAIN;
-}
-
 static uint64_t heard_before_ms(const struct host *host)
 {
     struct tcp_info info = {0};
@@ -94,7 +84,7 @@ static void look(struct heartbeats *h, bool is_late)
         struct host *host = &h->hosts[i];
         uint8_t instance[MESSAGE_INSTANCE_BYTES];
         const uint32_t n = h->n;
-        if (!drain(host)) {
+        if (!co_drain_socket(host->fd)) {
             close_host(h, i);
             continue;
         }

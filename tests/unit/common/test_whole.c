@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -165,6 +166,23 @@ START_TEST(a_file_is_read_to_a_bound_or_to_its_end)
 }
 END_TEST
 
+START_TEST(a_socket_is_drained_without_waiting_and_its_end_is_seen)
+{
+    static const char many[40 << 10];
+    int pair[2];
+    char byte;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    ck_assert(co_drain_socket(pair[0]));
+    ck_assert_int_eq(co_write_all(pair[1], many, sizeof many), 0);
+    ck_assert(co_drain_socket(pair[0]));
+    ck_assert_int_eq(recv(pair[0], &byte, 1, MSG_DONTWAIT | MSG_PEEK), 1); /* not all at once */
+    close(pair[1]);
+    ck_assert(co_drain_socket(pair[0])); /* 8 KiB are left, and then the end */
+    ck_assert(!co_drain_socket(pair[0]));
+    close(pair[0]);
+}
+END_TEST
+
 TEST_SUITE(whole)
 {
     Suite *s = suite_create("whole");
@@ -178,6 +196,7 @@ TEST_SUITE(whole)
     tcase_add_test(t, a_missing_file_may_be_replaced_but_a_device_may_not);
     tcase_add_test(t, a_failure_names_the_file_and_leaves_no_draft);
     tcase_add_test(t, a_file_is_read_to_a_bound_or_to_its_end);
+    tcase_add_test(t, a_socket_is_drained_without_waiting_and_its_end_is_seen);
     suite_add_tcase(s, t);
     return s;
 }
