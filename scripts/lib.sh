@@ -69,11 +69,12 @@ cuda_lib_dir() {
     fi
 }
 
-# configure_in DIRECTORY MESON-OPTIONS...: configure the directory, for the first time or again.
+# configure_in DIRECTORY MESON-OPTIONS...: configure the directory, for the first time or again. --cross-file=FILE comes first.
 configure_in() {
     local dir=$root/$1
     shift
     if [[ -e $dir/build.ninja ]]; then
+        [[ $1 != --cross-file=* ]] || shift # of the first time; meson accepts it only then
         meson configure "$dir" "$@"
     else
         rm -rf "$dir/meson-private" "$dir/meson-info" # meson rejects the remains of an interrupted setup
