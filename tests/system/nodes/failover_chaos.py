@@ -52,9 +52,9 @@ class Chaos(Group):
                     ranks.update(self.hear_some(-1, [name]))
             time.sleep(0.01)  # until the deadline of the caller
             yield
-        for name, rank in self.told.items():
-            if name not in names:
-                assert not rank.lives(), f"a rank of {name} runs in generation {self.newest_generation()}"
+        for name in set(self.told) - set(names):  # once: later another process may have the pid
+            rank = self.told.pop(name)
+            assert not rank.lives(), f"a rank of {name} runs in generation {self.newest_generation()}"
 
     def newest_generation(self):
         return max(rank.generation for rank in self.told.values())
