@@ -10,8 +10,9 @@
 
 enum {
     ENTRY_BYTES = 128,     /* distance of entries */
-    PIECE_BYTES = 1 << 20, /* digested while it is in a cache; an item's digest depends on it */
-    LIST_AT_ONCE = 256     /* items */
+    PIECE_BYTES = 1 << 17, /* digested while it is in a cache; an item's digest depends on it */
+    LANES = 12,
+    LIST_AT_ONCE = 256 /* items */
 };
 
 struct memory_listed { /* an item, in the list at the beginning of a slot */
@@ -33,28 +34,30 @@ static uint64_t mix(uint64_t lane, uint64_t word)
     return lane << 29 | lane >> 35;
 }
 
-static void mix_block(uint64_t lanes[4], const uint8_t *block)
+static void mix_block(uint64_t lanes[LANES], const uint8_t *block)
 {
-    uint64_t words[4];
+    uint64_t words[LANES];
     memcpy(words, block, sizeof words);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < LANES; i++)
         lanes[i] = mix(lanes[i], words[i]);
 }
 
-/* Four lanes, since one multiplication takes several cycles, but one can begin in each. */
+/* Lanes, since one multiplication takes several cycles, but one can begin in each. */
 uint64_t memory_digest(uint64_t digest, const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;
-    uint64_t lanes[4] = {digest, digest + 1, digest + 2, digest + 3};
-    uint8_t last[32] = {0};
+    uint64_t lanes[LANES];
+    uint8_t last[sizeof lanes] = {0};
     size_t left = n;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = digest + (uint64_t)i;
     for (; left >= sizeof last; left -= sizeof last, at += sizeof last)
         mix_block(lanes, at);
     if (left > 0)
         memcpy(last, at, left);
     mix_block(lanes, last);
     digest = n;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < LANES; i++)
         digest = mix(digest, lanes[i]);
     return digest ^ digest >> 32;
 }
