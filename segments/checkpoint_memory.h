@@ -13,7 +13,7 @@
 struct co_error;
 
 enum {
-    CHECKPOINT_MEMORY_SLOTS = 4, /* two of the rank's own state, two of another rank's */
+    CHECKPOINT_MEMORY_SLOTS = 5, /* two of the rank's own state, two of another rank's, one lent */
     CHECKPOINT_MEMORY_PAGE = 4096,
     CHECKPOINT_MEMORY_RANKS = 1024
 };

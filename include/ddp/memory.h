@@ -68,6 +68,23 @@ int ddp_memory_read(struct ddp_memory *m, size_t item, void *out, size_t bytes);
  * returns   as ddp_memory_read() */
 int ddp_memory_load(struct ddp_memory *m, const struct ddp_memory_item *items, size_t n);
 
+/* Memory for the program to work in, such as for the state that is loaded: a slot that no load
+ * needs. Its pages remain from one process to the next. So the kernel neither clears new ones after
+ * a restart, which takes longer than the copy of the state, nor frees them when a rank dies. Before
+ * the first ddp_memory_save(). Not collective.
+ *
+ * Processes that the program forks share it. It outlives `m`; at most one is in use at a time.
+ *
+ * bytes      1 to item_bytes_max
+ * ret_data   aligned to a page; what is in it is undefined. ddp_memory_free() it
+ * memory     a third slot of each rank, or a fifth with copies, in place of memory of the process
+ * returns    0; DDP_EINVAL; DDP_EUNSUPPORTED a process has such memory already, or none can be
+ *            mapped; DDP_ENOMEM, DDP_ESYSTEM. Then use any other memory */
+int ddp_memory_alloc(struct ddp_memory *m, size_t bytes, void **ret_data);
+
+/* NULL is fine. */
+void ddp_memory_free(void *data);
+
 /* Keep the state of `step`. Collective. What was saved before stays until this save is complete on
  * all ranks, so that a failure at any moment leaves one that can be loaded.
  *
@@ -80,7 +97,8 @@ int ddp_memory_load(struct ddp_memory *m, const struct ddp_memory_item *items, s
  * cost      reads and writes the bytes once; a barrier. The thread: reads and sends them, and
  *           receives and writes those of another rank
  * memory    of each rank, once two saves were made: twice its bytes; with copies also twice those
- *           of the other rank. It is not freed before the job ends on this node
+ *           of the other rank; and what ddp_memory_alloc() gives. It is not freed before the job
+ *           ends on this node
  * returns   0; on all ranks alike:
  *           DDP_EINVAL   a bad item; more bytes than --memory-checkpoints allows, 16 for each item
  *                        included; more than 2^20 items

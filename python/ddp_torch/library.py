@@ -82,6 +82,7 @@ MEMORY = {
     "found": [POINTER(MemoryState)],
     "item_bytes": [c_size_t, POINTER(c_size_t)],
     "read": [c_size_t, c_void_p, c_size_t],
+    "alloc": [c_size_t, POINTER(c_void_p)],
     "save": [c_int64, POINTER(MemoryItem), c_size_t],
     "wait": [],
 }
@@ -151,6 +152,7 @@ class Library:
         for name, arguments in MEMORY.items():
             setattr(self, "memory_" + name, declare(getattr(dll, "ddp_memory_" + name), [c_void_p, *arguments]))
         self.memory_close = declare(dll.ddp_memory_close, [c_void_p], None)
+        self.memory_free = declare(dll.ddp_memory_free, [c_void_p], None)
         for name in PLACE:
             setattr(self, name, declare(getattr(dll, "ddp_" + name), [c_void_p]))
         for name in "generation", "completed_steps":

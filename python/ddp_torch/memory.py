@@ -6,9 +6,11 @@ and load() make one of their own, through the store of init_process_group()."""
 import collections
 import ctypes
 import io
+import math
 import os
 import pickle
 import warnings
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,8 @@ from .library import InitOpts, MemoryItem, MemoryState, library
 
 PICKLE_PROTOCOL = 4
 _BUILTINS = {"bytearray", "complex", "frozenset", "range", "set", "slice"}
+ALIGNMENT = 64  # of a tensor's memory, as torch has it
+LARGE = 1 << 20  # bytes; less than that is not worth a slot of the memory
 _NUMPY = {"_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"}
 
 # Of a tensor: where in the state it is (None: inside of an object, and not in a dictionary, list or tuple), ...
@@ -114,6 +118,20 @@ def as_items(head, tensors):
     return items
 
 
+def fits(target, one):
+    """Whether `target` is a tensor of the same kind."""
+    return target is not None and target.dtype == one.dtype and tuple(target.shape) == one.shape and target.layout is torch.strided
+
+
+def is_plain(target):
+    """Whether its memory can be written as it is."""
+    return target.device.type == "cpu" and target.is_contiguous() and not target.is_conj() and not target.is_neg()
+
+
+def bytes_of(one):
+    return math.prod(one.shape) * torch.empty(0, dtype=one.dtype).element_size()
+
+
 # --- the memory -------------------------------------------------------------------------------------
 
 def check(what, status):
@@ -164,21 +182,57 @@ class Memory:
     def load(self, into):
         listed, body = self.read_head()
         targets = dict(walk(into))
-        return Unpickler(body, [self.load_tensor(number, one, targets.get(one.path)) for number, one in enumerate(listed, 1)]).load()
+        targets = [targets.get(one.path) if fits(targets.get(one.path), one) else None for one in listed]
+        new = iter(self.new_tensors([one for one, target in zip(listed, targets) if target is None and one.device == "cpu"]))
+        tensors = []
+        for number, (one, target) in enumerate(zip(listed, targets), 1):
+            if target is None and one.device == "cpu":
+                tensors.append(self.read_tensor(number, next(new)))
+            else:
+                tensors.append(self.load_tensor(number, one, target))
+        return Unpickler(body, tensors).load()
 
     def load_tensor(self, number, one, target):
-        """Into `target` if that is the same kind of tensor: at once, if it is memory that can be written as it is."""
-        fits = target is not None and target.dtype == one.dtype and tuple(target.shape) == one.shape and target.layout is torch.strided
-        is_plain = fits and target.device.type == "cpu" and target.is_contiguous() and not target.is_conj() and not target.is_neg()
-        tensor = target.detach() if is_plain else torch.empty(one.shape, dtype=one.dtype)
-        self.read(number, tensor.data_ptr() or None, tensor.numel() * tensor.element_size())
-        if is_plain:
+        """Into `target` if there is one: at once, if that is memory that can be written as it is."""
+        if target is not None and is_plain(target):
+            self.read_tensor(number, target.detach())
             return target
-        if not fits:
+        tensor = self.read_tensor(number, torch.empty(one.shape, dtype=one.dtype))
+        if target is None:
             return tensor.to(one.device)
         with torch.no_grad():
             target.copy_(tensor)
         return target
+
+    def read_tensor(self, number, tensor):
+        self.read(number, tensor.data_ptr() or None, tensor.numel() * tensor.element_size())
+        return tensor
+
+    def new_tensors(self, kinds):
+        """Memory for tensors, each on its own: in ddprun's memory if they are large. Its pages are there already, and stay until the last
+        of the tensors is gone."""
+        places, end = [], 0
+        for one in kinds:
+            places.append(end)
+            end += -(-bytes_of(one) // ALIGNMENT) * ALIGNMENT
+        memory = self.alloc(end) if end >= LARGE else None
+        return [tensor_at(memory, place, one) if memory is not None and bytes_of(one) > 0 else torch.empty(one.shape, dtype=one.dtype)
+                for place, one in zip(places, kinds)]
+
+    def alloc(self, n_bytes):
+        """ddp_memory_alloc(). None: it is in use already, or the tensors do not fit."""
+        address = ctypes.c_void_p()
+        if library.memory_alloc(self.handle, n_bytes, ctypes.byref(address)) != 0:
+            return None
+        memory = (ctypes.c_char * n_bytes).from_address(address.value)
+        weakref.finalize(memory, library.memory_free, address.value).atexit = False  # tensors may still be in use then
+        return memory
+
+
+def tensor_at(memory, place, one):
+    """A tensor with a storage of its own, which keeps the memory."""
+    storage = torch.frombuffer(memory, dtype=torch.uint8, count=bytes_of(one), offset=place).untyped_storage()
+    return torch.empty(0, dtype=one.dtype).set_(storage, 0, one.shape)
 
 
 # --- of this process --------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "common/parse.h"
 #include "common/scope.h"
 #include "memory_exchange.h"
+#include "memory_lent.h"
 #include "memory_plan.h"
 #include "memory_slots.h"
 #include "worker-runtime/core/collective.h"
@@ -42,6 +43,7 @@ struct ddp_memory {
     int found_slot; /* -1: nothing was found, or a save has begun */
     unsigned found_from;
     struct memory_placed *found; /* owned; its items */
+    bool has_saved;              /* a save has begun: the thread may use slots */
 
     /* The thread has `slots`, `group` and `pieces` from is_wanted on until it clears it. */
     bool has_thread;
@@ -67,8 +69,10 @@ static int copied_rank(const struct ddp_memory *m)
 
 static struct memory_keep kept_slots(const struct ddp_memory *m)
 {
-    return (struct memory_keep){
-        .all = {m->kept}, .own = m->saved, .rank = (unsigned)m->group->rank};
+    return (struct memory_keep){.all = {m->kept},
+                                .own = m->saved,
+                                .rank = (unsigned)m->group->rank,
+                                .lent = memory_lent_slots(&m->slots)};
 }
 
 /* --- the thread ------------------------------------------------------------------------------- */
@@ -77,7 +81,7 @@ static int exchange_copies(struct ddp_memory *m)
 {
     struct co_error err = {0};
     const struct memory_keep keep = kept_slots(m);
-    const int slot = memory_plan_slot(m->slots.saves, MEMORY_SLOTS, &keep);
+    const int slot = memory_plan_slot(m->slots.saves, MEMORY_COPIED_SLOTS, &keep);
     const struct memory_exchange what = {.to = (int)plus(m, m->distance),
                                          .from = copied_rank(m),
                                          .from_slot = m->copied_slot,
@@ -245,7 +249,8 @@ static int bring(struct ddp_memory *m, const struct memory_member *members, stru
     if (holder == (int)rank || (rank != own && holder != (int)own))
         return DDP_OK;
     if (rank == own) {
-        const int free_slot = memory_plan_slot_to_load(m->slots.saves, id, m->kept);
+        const int free_slot =
+            memory_plan_slot_to_load(m->slots.saves, id, m->kept, memory_lent_slots(&m->slots));
         if (free_slot < 0)
             return rt_fail(DDP_ESYSTEM, "no slot is free for the state of rank %u", rank);
         what.from = holder;
@@ -468,6 +473,40 @@ int ddp_memory_load(struct ddp_memory *m, const struct ddp_memory_item *items, s
     return rc;
 }
 
+/* --- alloc ------------------------------------------------------------------------------------ */
+
+static int lend(struct ddp_memory *m, size_t bytes, void **ret, struct co_error *err)
+{
+    const struct memory_keep keep = kept_slots(m);
+    if (m->has_saved)
+        return co_fail(err, -EINVAL, "ddp_memory_save() has been called");
+    if (bytes == 0 || bytes > m->slots.all.slot_bytes)
+        return co_fail(err, -EINVAL, "invalid value %zu for bytes: expected 1 to %llu", bytes,
+                       (unsigned long long)m->slots.all.slot_bytes);
+    if (keep.lent != 0) /* the others are for saves and copies */
+        return co_fail(err, -ENOTSUP, "a process has such memory already");
+    const int slot = memory_plan_slot(m->slots.saves, MEMORY_SLOTS, &keep);
+    if (slot < 0)
+        return co_fail(err, -ENOTSUP, "no slot is free");
+    const int code = memory_slots_free(&m->slots, (unsigned)slot, err);
+    return code != 0 ? code : memory_lend(&m->slots, (unsigned)slot, bytes, ret, err);
+}
+
+int ddp_memory_alloc(struct ddp_memory *m, size_t bytes, void **ret_data)
+{
+    static const char call[] = "ddp_memory_alloc";
+    struct co_error err = {0};
+    if (m == NULL || ret_data == NULL)
+        return rt_fail_null(call, m == NULL ? "memory" : "ret_data");
+    const int code = lend(m, bytes, ret_data, &err);
+    return rt_return_from(call, code, &err);
+}
+
+void ddp_memory_free(void *data)
+{
+    memory_lent_return(data);
+}
+
 /* --- save ------------------------------------------------------------------------------------- */
 
 static int write_own(struct ddp_memory *m, int64_t step, const struct ddp_memory_item *items,
@@ -478,7 +517,7 @@ static int write_own(struct ddp_memory *m, int64_t step, const struct ddp_memory
                                .rank = (uint32_t)m->group->rank,
                                .world_size = (uint32_t)m->group->world_size,
                                .is_whole = 1};
-    const unsigned n_slots = m->distance > 0 ? MEMORY_SLOTS : MEMORY_SLOTS / 2;
+    const unsigned n_slots = m->distance > 0 ? MEMORY_COPIED_SLOTS : MEMORY_OWN_SLOTS;
     if (step < 0)
         return co_fail(err, -EINVAL, "invalid value %lld for step: expected 0 or more",
                        (long long)step);
@@ -504,6 +543,7 @@ static int save_state(struct ddp_memory *m, int64_t step, const struct ddp_memor
     if (rc != DDP_OK)
         return rc;
     m->found_slot = -1;
+    m->has_saved = true;
     rc = collective_agree(m->group, write_own(m, step, items, n, &slot, &err), &err);
     m->next.serial++; /* also of one that failed: a rank may have written it */
     if (rc != DDP_OK)

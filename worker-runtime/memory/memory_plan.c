@@ -150,7 +150,10 @@ int memory_plan_slot(const struct memory_save saves[MEMORY_SLOTS], unsigned n_sl
                      const struct memory_keep *keep)
 {
     int best = -1;
-    for (unsigned i = 0; i < n_slots; i++) {
+    for (unsigned i = 0, seen = 0; i < MEMORY_SLOTS && seen < n_slots; i++) {
+        if ((keep->lent >> i & 1) != 0)
+            continue;
+        seen++;
         if (saves[i].is_whole == 0)
             return (int)i;
         if (stays(&saves[i], keep))
@@ -162,12 +165,12 @@ int memory_plan_slot(const struct memory_save saves[MEMORY_SLOTS], unsigned n_sl
 }
 
 int memory_plan_slot_to_load(const struct memory_save saves[MEMORY_SLOTS], struct memory_id id,
-                             struct memory_id copied)
+                             struct memory_id copied, unsigned lent)
 {
-    const int slot =
-        memory_plan_slot(saves, MEMORY_SLOTS, &(struct memory_keep){.all = {id, copied}});
-    return slot >= 0 ? slot
-                     : memory_plan_slot(saves, MEMORY_SLOTS, &(struct memory_keep){.all = {id}});
+    const struct memory_keep both = {.all = {id, copied}, .lent = lent};
+    const struct memory_keep one = {.all = {id}, .lent = lent};
+    const int slot = memory_plan_slot(saves, MEMORY_SLOTS, &both);
+    return slot >= 0 ? slot : memory_plan_slot(saves, MEMORY_SLOTS, &one);
 }
 
 bool memory_plan_keeps(const struct memory_save *save, struct memory_id id, struct memory_id copied,

@@ -13,7 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MEMORY_SLOTS = CHECKPOINT_MEMORY_SLOTS };
+enum {
+    MEMORY_SLOTS = CHECKPOINT_MEMORY_SLOTS,
+    MEMORY_OWN_SLOTS = 2,    /* what saves need without copies ... */
+    MEMORY_COPIED_SLOTS = 4, /* ... and with them */
+};
+_Static_assert(MEMORY_COPIED_SLOTS < MEMORY_SLOTS, "one more can be lent");
 
 struct memory_id {
     uint64_t serial; /* 0: none */
@@ -71,11 +76,12 @@ struct memory_keep {         /* what stays when a slot is written */
     struct memory_id all[2]; /* all states of these saves; .serial 0: none ... */
     struct memory_id own;    /* ... and of this one the state of this rank */
     unsigned rank;
+    unsigned lent; /* bit i: slot i is lent to a process (memory_lent.h), and has no state */
 };
 
 /* Which slot to write: one that is free, else the oldest that need not stay.
  *
- * n_slots   of which, from the first on
+ * n_slots   of how many that are not lent, from the first on
  * returns   -1: all must stay */
 int memory_plan_slot(const struct memory_save saves[MEMORY_SLOTS], unsigned n_slots,
                      const struct memory_keep *keep);
@@ -83,7 +89,7 @@ int memory_plan_slot(const struct memory_save saves[MEMORY_SLOTS], unsigned n_sl
 /* The same for a state that is brought to its rank when `id` is loaded: the slots of `copied` stay
  * if others can be used. */
 int memory_plan_slot_to_load(const struct memory_save saves[MEMORY_SLOTS], struct memory_id id,
-                             struct memory_id copied);
+                             struct memory_id copied, unsigned lent);
 
 /* After a load of `id`: whether this slot is still of use to the rank: its own state, the copy that
  * it keeps for rank `other` (-1: none), or a state of `copied`, which is what remains if a node is

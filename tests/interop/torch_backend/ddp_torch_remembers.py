@@ -3,7 +3,7 @@
 usage: ddp_torch_remembers.py kinds
        ddp_torch_remembers.py train BACKEND KILLS
 
-kinds   one rank: all that a state may have, and what it may not
+kinds   one rank: all that a state may have, and what it may not; which memory the tensors of load() have
 train   two ranks: DistributedDataParallel with momentum, batch normalization and dropout. A save after each step; after step 3 * (G + 1)
         of generation G < KILLS the last rank kills itself, and ranks with TEST_VICTIM in their environment kill their ddprun. Prints a
         digest of the final state of each rank, and what it found in memory at its start.
@@ -72,6 +72,56 @@ def a_state():
     }
 
 
+def is_of_ddprun(tensor):
+    """Whether the tensor's memory is ddprun's."""
+    with open("/proc/self/maps", encoding="utf-8") as f:
+        for line in f:
+            begin, _, end = line.split()[0].partition("-")
+            if int(begin, 16) <= tensor.data_ptr() < int(end, 16):
+                return "ddp-checkpoints" in line
+    return False
+
+
+def memories():
+    """Tensors of load() are in memory of ddprun as long as one of them lives, and two states are never in the same memory."""
+    state = {"a": torch.randn(1 << 19), "b": [torch.randn(1 << 19).to(torch.bfloat16), torch.zeros(0, 3)], "c": torch.tensor(1), "d": torch.zeros(5).bool()}
+    check(ddp_torch.save(state), "it was not saved")
+    first = ddp_torch.load()
+    check(same(first, state), "another state came back")
+    check(is_of_ddprun(first["a"]) and is_of_ddprun(first["b"][0]) and is_of_ddprun(first["c"]), "it is memory of the process")
+    check(first["a"].untyped_storage().nbytes() == 4 << 19, "the storages are not apart")
+    check(all(t.data_ptr() % 64 == 0 for t in (first["a"], first["b"][0], first["c"], first["d"])), "it is not aligned")
+    second = ddp_torch.load()
+    check(same(second, state) and not is_of_ddprun(second["a"]), "the same memory was given twice")
+    for _ in range(4):
+        first["a"].add_(1)
+        check(ddp_torch.save(first), "it was not saved")
+    state["a"].add_(1).add_(1).add_(1).add_(1)
+    check(same(first, state), "a save has written to the tensors")
+    part = first["c"]
+    del first
+    third = ddp_torch.load()
+    check(same(third, state) and not is_of_ddprun(third["a"]), "memory was given that a tensor still has")
+    del part
+    fourth = ddp_torch.load(into={"b": [second["b"][0]]})
+    check(same(fourth, state) and fourth["b"][0] is second["b"][0] and is_of_ddprun(fourth["a"]), "memory did not come back")
+    state["a"].zero_()
+    ddp_torch.save(state)
+    del fourth
+    check(same(ddp_torch.load(), state), "after all that")
+
+    torch.manual_seed(1)
+    with torch.device("meta"):
+        model = torch.nn.Linear(1024, 512)
+    state = {"weight": torch.randn(512, 1024), "bias": torch.randn(512)}
+    ddp_torch.save(state)
+    model.load_state_dict(ddp_torch.load(), assign=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(torch.ones(1, 1024)).sum().backward()
+    optimizer.step()
+    check(is_of_ddprun(model.weight) and torch.equal(model.weight, state["weight"] - 1), "the model does not train in it")
+
+
 def kinds():
     check(ddp_torch.load() is None, "something is there already")
     state = a_state()
@@ -112,6 +162,7 @@ def kinds():
     refuses(dist.DistBackendError, lambda: ddp_torch.save(torch.zeros(100 << 20, dtype=torch.uint8)), "--memory-checkpoints allows")
     ddp_torch.save({"last": 1})
     check(ddp_torch.load() == {"last": 1}, "after failures")
+    memories()
     print(f"torch {torch.__version__}: all comes back", flush=True)
 
 
@@ -136,6 +187,7 @@ def train(backend, kills):
     rank = dist.get_rank()
     torch.manual_seed(rank)
     torch.set_num_threads(1)
+    ddp_torch.memory.LARGE = 1  # momentum is in memory of ddprun after a restart
     layers = torch.nn.Linear(16, 300), torch.nn.BatchNorm1d(300), torch.nn.Dropout(0.3), torch.nn.Linear(300, 4)
     model = torch.nn.Sequential(*layers)
     state = ddp_torch.load(into={"model": model.state_dict()})
@@ -146,6 +198,7 @@ def train(backend, kills):
         optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"])
         step = state["step"]
+        check(is_of_ddprun(optimizer.state_dict()["state"][0]["momentum_buffer"]), "it is memory of the process")
     os.write(1, f"rank {rank} of generation {generation} begins with step {step}\n".encode())
     while step < N_STEPS:
         optimizer.zero_grad()

@@ -153,8 +153,10 @@ static void visit_rows(struct visit *v)
     FAILS(ddp_checkpoint_save, NULL, 0, NULL, 1);
     FAILS(ddp_checkpoint_wait, NULL);
     GIVES(ddp_completed_steps, 0, NULL);
+    FAILS(ddp_memory_alloc, NULL, 1, NULL);
     RETURNS(ddp_memory_close, NULL);
     FAILS(ddp_memory_found, NULL, NULL);
+    RETURNS(ddp_memory_free, NULL);
     FAILS(ddp_memory_item_bytes, NULL, 0, NULL);
     FAILS(ddp_memory_load, NULL, NULL, 1);
     FAILS(ddp_memory_open, NULL, NULL);

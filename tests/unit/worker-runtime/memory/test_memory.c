@@ -6,6 +6,7 @@
 #include <check.h>
 #include <ddp/memory.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 enum { N_WORDS = 700001, TAIL = 11 }; /* no multiple of a piece */
 
@@ -214,6 +215,142 @@ START_TEST(without_a_place_for_copies_states_stay_on_their_nodes)
 }
 END_TEST
 
+/* --- memory for the program ------------------------------------------------------------------- */
+
+enum { LENT_AT = 4096, LENT_BYTES = LENT_AT + N_WORDS * 4, MEMORY_SLOTS_MAX = 5 };
+
+/* The words of a state are in memory that ddprun holds, at another place than in a slot. */
+static void *work_in_lent(int rank, struct ddp_memory *m, struct state *s)
+{
+    void *lent = NULL;
+    RANK_CHECK(rank, ddp_memory_alloc(m, LENT_BYTES, &lent) == DDP_OK, "%s", ddp_last_error());
+    free(s->words);
+    s->words = (uint32_t *)((char *)lent + LENT_AT);
+    s->items[0].data = s->words;
+    return lent;
+}
+
+struct lent_leg {
+    int64_t finds, first, last;
+    int came_distance; /* as in a leg, of the ranks of node 1 */
+};
+
+/* Load into such memory, train in it, save from it, and die. */
+static int run_lent_leg(int rank, void *arg)
+{
+    const struct lent_leg *leg = arg;
+    struct ddp_group *g = rank_init(rank, 60000);
+    const int n = ddp_world_size(g);
+    struct ddp_memory *m = open_memory(g);
+    struct ddp_memory_state found;
+    struct state s;
+    state_init(&s);
+    work_in_lent(rank, m, &s);
+    memset(s.words, 0xee, N_WORDS * sizeof *s.words); /* what was there is of no use */
+    RANK_CHECK(rank, ddp_memory_found(m, &found) == DDP_OK && found.step == leg->finds,
+               "found step %lld", (long long)found.step);
+    const int distance = ddp_node_rank(g) == 1 ? leg->came_distance : 0;
+    RANK_CHECK(rank, found.came_from == (rank + distance) % n, "from rank %d", found.came_from);
+    if (leg->finds >= 0) {
+        RANK_CHECK(rank, ddp_memory_load(m, s.items, 3) == DDP_OK, "load");
+        state_expect(&s, rank, leg->finds);
+    }
+    for (int64_t step = leg->first; step <= leg->last; step++) {
+        state_fill(&s, rank, step);
+        RANK_CHECK(rank, ddp_memory_save(m, step, s.items, 3) == DDP_OK, "save");
+        state_expect(&s, rank, step);
+    }
+    RANK_CHECK(rank, ddp_memory_wait(m) == DDP_OK, "wait");
+    ddp_barrier(g);                                   /* another rank may be dead already */
+    memset(s.words, 0xdd, N_WORDS * sizeof *s.words); /* a step that does not end */
+    kill(getpid(), SIGKILL);
+    return 1;
+}
+
+static void run_lent(const struct nodes *n, const struct lent_leg *leg)
+{
+    struct ranks r;
+    start_job(&r, n, run_lent_leg, (void *)leg);
+    ranks_wait(&r);
+    for (int rank = 0; rank < n->n_ranks; rank++)
+        ck_assert_msg(WIFSIGNALED(r.status[rank]), "rank %d failed", rank);
+}
+
+START_TEST(ranks_work_in_memory_that_outlives_them)
+{
+    const struct nodes *n = _i == 0 ? &one_node : &two_nodes;
+    run_lent(n, &(struct lent_leg){-1, 1, 3});
+    run_lent(n, &(struct lent_leg){3, 4, 5});
+    run_lent(n, &(struct lent_leg){5, 6, 6});
+    run_lent(n, &(struct lent_leg){6, 7, 10});
+    if (_i == 1)
+        replace_node(1);
+    run_lent(n, &(struct lent_leg){10, 11, 12, .came_distance = 2 * _i});
+    run_job(n, run_leg, &(struct leg){12, 13, 14, .copy_distance = 2 * _i});
+    run_lent(n, &(struct lent_leg){14, 15, 15});
+}
+END_TEST
+
+/* Once the pages of a node are there, restarts need no more of them. */
+START_TEST(restarts_use_the_same_pages)
+{
+    struct stat first, last;
+    const struct nodes *n = _i == 0 ? &one_node : &two_nodes;
+    run_lent(n, &(struct lent_leg){-1, 1, 4});
+    run_lent(n, &(struct lent_leg){4, 5, 8});
+    ck_assert_int_eq(fstat(memories[0], &first), 0);
+    for (int64_t step = 8; step < 20; step += 4)
+        run_lent(n, &(struct lent_leg){step, step + 1, step + 4});
+    ck_assert_int_eq(fstat(memories[0], &last), 0);
+    /* own states, copies, and what the rank works in */
+    const int64_t states = 2 * (_i == 0 ? 3 : 5) * (int64_t)(N_WORDS * 4);
+    const int64_t rounded = 2 * MEMORY_SLOTS_MAX * 4096; /* a page for each slot */
+    ck_assert_int_le((last.st_blocks - first.st_blocks) * 512, rounded);
+    ck_assert_int_le(last.st_blocks * 512, states + 3 * rounded);
+}
+END_TEST
+
+static int ask_wrongly(int rank, void *arg)
+{
+    struct ddp_group *g = rank_init(rank, 60000);
+    struct ddp_memory *m = open_memory(g);
+    struct state s;
+    void *second = NULL;
+    (void)arg;
+    state_init(&s);
+    RANK_CHECK(rank, ddp_memory_alloc(m, 0, &second) == DDP_EINVAL, "0 bytes");
+    RANK_CHECK(rank, ddp_memory_alloc(m, (8 << 20) + 1, &second) == DDP_EINVAL, "too many");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "expected 1 to 8388608") != NULL, "text");
+    RANK_CHECK(rank, ddp_memory_alloc(m, 1, NULL) == DDP_EINVAL, "NULL");
+    void *const lent = work_in_lent(rank, m, &s);
+    RANK_CHECK(rank, ddp_memory_alloc(m, 1, &second) == DDP_EUNSUPPORTED, "a second one");
+    state_fill(&s, rank, 1);
+    RANK_CHECK(rank, ddp_memory_save(m, 1, s.items, 3) == DDP_OK, "save");
+    ddp_memory_close(m);
+    m = open_memory(g); /* in the same process: what is lent stays */
+    RANK_CHECK(rank, ddp_memory_alloc(m, 1, &second) == DDP_EUNSUPPORTED, "still lent");
+    for (int64_t step = 2; step < 7; step++) {
+        state_fill(&s, rank, step);
+        RANK_CHECK(rank, ddp_memory_save(m, step, s.items, 3) == DDP_OK, "save");
+        state_expect(&s, rank, step);
+    }
+    RANK_CHECK(rank, ddp_memory_alloc(m, 1, &second) == DDP_EINVAL, "after a save");
+    RANK_CHECK(rank, strstr(ddp_last_error(), "ddp_memory_save() has been called") != NULL, "text");
+    ddp_memory_close(m);
+    m = open_memory(g);
+    ddp_memory_free(lent);
+    RANK_CHECK(rank, ddp_memory_alloc(m, 1, &second) == DDP_OK, "again");
+    ddp_memory_free(second);
+    ddp_finalize(g);
+    return 0;
+}
+
+START_TEST(memory_that_is_in_use_is_not_given_twice)
+{
+    run_job(_i == 0 ? &one_node : &two_nodes, ask_wrongly, NULL);
+}
+END_TEST
+
 /* --- deaths in the midst of it ---------------------------------------------------------------- */
 
 static int save_for_ever(int rank, void *arg)
@@ -402,6 +539,9 @@ TEST_SUITE(memory)
     tcase_add_test(t, nodes_that_come_back_in_another_order_get_their_states);
     tcase_add_test(t, another_number_of_ranks_finds_nothing);
     tcase_add_test(t, without_a_place_for_copies_states_stay_on_their_nodes);
+    tcase_add_loop_test(t, ranks_work_in_memory_that_outlives_them, 0, 2);
+    tcase_add_loop_test(t, restarts_use_the_same_pages, 0, 2);
+    tcase_add_loop_test(t, memory_that_is_in_use_is_not_given_twice, 0, 2);
     tcase_add_loop_test(t, a_death_at_any_moment_leaves_a_whole_save, 0, 8);
     tcase_add_test(t, a_rank_without_memory_is_named);
     tcase_add_test(t, nodes_with_different_sizes_are_refused);

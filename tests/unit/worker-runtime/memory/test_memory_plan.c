@@ -137,20 +137,40 @@ START_TEST(the_oldest_slot_is_written_and_what_is_kept_is_not)
                                           save_of(1, 1, 2)};
     const struct memory_keep none = {.rank = 0}, two = {.all = {{2, 7}}},
                              both = {.all = {{2, 7}}, .own = {1, 7}, .rank = 0};
+    s[4] = save_of(2, 0, 2);
     ck_assert_int_eq(memory_plan_slot(s, 4, &two), 1);
     ck_assert_int_eq(memory_plan_slot(s, 4, &none), 1);
     ck_assert_int_eq(memory_plan_slot(s, 1, &two), -1);
     ck_assert_int_eq(memory_plan_slot(s, 4, &both), 3); /* of another rank */
     ck_assert_int_eq(memory_plan_slot(s, 3, &both), -1);
     ck_assert_int_eq(
-        memory_plan_slot_to_load(s, (struct memory_id){2, 7}, (struct memory_id){1, 7}), 1);
+        memory_plan_slot_to_load(s, (struct memory_id){2, 7}, (struct memory_id){1, 7}, 0), 1);
     ck_assert_int_eq(
-        memory_plan_slot_to_load(s, (struct memory_id){2, 7}, (struct memory_id){2, 7}), 1);
+        memory_plan_slot_to_load(s, (struct memory_id){2, 7}, (struct memory_id){2, 7}, 0), 1);
     s[3].id.serial = 3;
     ck_assert_int_eq(
-        memory_plan_slot_to_load(s, (struct memory_id){2, 7}, (struct memory_id){1, 7}), 3);
+        memory_plan_slot_to_load(s, (struct memory_id){2, 7}, (struct memory_id){1, 7}, 0), 3);
     s[2].is_whole = 0;
     ck_assert_int_eq(memory_plan_slot(s, 4, &two), 2);
+}
+END_TEST
+
+START_TEST(a_lent_slot_is_not_written)
+{
+    struct memory_save s[MEMORY_SLOTS] = {0};
+    const struct memory_id id = {2, 7};
+    struct memory_keep keep = {.lent = 1u << 0 | 1u << 2};
+    ck_assert_int_eq(memory_plan_slot(s, 2, &keep), 1);
+    s[1] = save_of(2, 0, 2);
+    ck_assert_int_eq(memory_plan_slot(s, 1, &keep), 1);
+    ck_assert_int_eq(memory_plan_slot(s, 2, &keep), 3); /* two that are not lent: 1 and 3 */
+    s[3] = save_of(1, 0, 2);
+    ck_assert_int_eq(memory_plan_slot(s, 2, &keep), 3);
+    ck_assert_int_eq(memory_plan_slot(s, 3, &keep), 4);
+    ck_assert_int_eq(memory_plan_slot_to_load(s, id, id, 1u << 0), 2);
+    ck_assert_int_eq(memory_plan_slot_to_load(s, id, id, 1u << 0 | 1u << 2 | 1u << 4), 3);
+    keep.lent = (1u << MEMORY_SLOTS) - 1;
+    ck_assert_int_eq(memory_plan_slot(s, MEMORY_SLOTS, &keep), -1);
 }
 END_TEST
 
@@ -181,6 +201,7 @@ struct job {
     enum stage stage[MOST]; /* of the next one */
     int slot[MOST];
     struct memory_id next[MOST], saved[MOST], kept[MOST];
+    unsigned lent[MOST]; /* until the ranks start again */
 };
 
 static unsigned donor_of(const struct job *j, unsigned r)
@@ -215,7 +236,8 @@ static void end_save(struct job *j, unsigned r)
 static void act(struct job *j, unsigned r)
 {
     struct memory_save *saves = j->members[r].saves;
-    const struct memory_keep keep = {.all = {j->kept[r]}, .own = j->saved[r], .rank = r};
+    const struct memory_keep keep = {
+        .all = {j->kept[r]}, .own = j->saved[r], .rank = r, .lent = j->lent[r]};
     switch (j->stage[r]) {
     case FREE_OWN:
         j->slot[r] = memory_plan_slot(saves, j->n_slots, &keep);
@@ -240,7 +262,7 @@ static void act(struct job *j, unsigned r)
         }
         break;
     case FREE_COPY:
-        j->slot[r] = memory_plan_slot(saves, MEMORY_SLOTS, &keep);
+        j->slot[r] = memory_plan_slot(saves, MEMORY_COPIED_SLOTS, &keep);
         ck_assert_int_ge(j->slot[r], 0);
         saves[j->slot[r]] = (struct memory_save){0};
         break;
@@ -270,7 +292,7 @@ static void restart(struct job *j, uint64_t least, uint64_t lineage)
         struct memory_save *saves = j->members[r].saves;
         unsigned slot = 0;
         if (id.serial != 0 && slot_with(j, r, id, r) < 0) {
-            const int to = memory_plan_slot_to_load(saves, id, kept);
+            const int to = memory_plan_slot_to_load(saves, id, kept, 0);
             const int holder = memory_plan_holder(before, j->n, id, r, &slot);
             ck_assert(holder >= 0 && to >= 0);
             saves[to] = before[holder].saves[slot];
@@ -286,6 +308,22 @@ static void restart(struct job *j, uint64_t least, uint64_t lineage)
             if (!memory_plan_keeps(&j->members[r].saves[i], id, kept, r,
                                    j->distance > 0 ? (int)donor_of(j, r) : -1))
                 j->members[r].saves[i] = (struct memory_save){0};
+}
+
+/* Some ranks work in a slot. It is lent before the first save, and has no entry. */
+static void lend_some(struct job *j, struct chance *chance)
+{
+    for (unsigned r = 0; r < j->n; r++) {
+        struct memory_save *saves = j->members[r].saves;
+        const struct memory_keep keep = {.all = {j->kept[r]}, .own = j->saved[r], .rank = r};
+        j->lent[r] = 0;
+        if (chance_draw(chance, 3) == 0)
+            continue;
+        const int slot = memory_plan_slot(saves, MEMORY_SLOTS, &keep);
+        ck_assert_int_ge(slot, 0);
+        saves[slot] = (struct memory_save){0};
+        j->lent[r] = 1u << slot;
+    }
 }
 
 static void lose_node(struct job *j, unsigned node)
@@ -313,9 +351,10 @@ static void run_job(unsigned n, unsigned per_node, uint64_t seed)
     bool has_copies = false; /* of what `copied` is */
     fill(j.members, n, per_node);
     j.distance = memory_plan_distance(j.members, n);
-    j.n_slots = j.distance > 0 ? MEMORY_SLOTS : MEMORY_SLOTS / 2;
+    j.n_slots = j.distance > 0 ? MEMORY_COPIED_SLOTS : MEMORY_OWN_SLOTS;
     restart(&j, 0, 1);
     for (uint64_t life = 2; life < 8; life++) {
+        lend_some(&j, &chance);
         for (uint64_t left = 1 + chance_draw(&chance, 80); left > 0; left--)
             act(&j, (unsigned)chance_draw(&chance, n));
         for (unsigned r = 0; r < n; r++) {
@@ -355,6 +394,7 @@ TEST_SUITE(memory_plan)
     tcase_add_test(t, copies_are_on_another_node);
     tcase_add_test(t, a_save_is_copied_if_each_state_is_on_two_nodes);
     tcase_add_test(t, the_oldest_slot_is_written_and_what_is_kept_is_not);
+    tcase_add_test(t, a_lent_slot_is_not_written);
     tcase_add_test(t, after_a_load_only_its_states_are_kept);
     tcase_add_loop_test(t, a_save_that_all_ranks_have_survives_any_failure, 0, 7);
     suite_add_tcase(s, t);
