@@ -1,10 +1,10 @@
 """Ranks with a large state that is kept in memory, or on a disk: for bench/nodes/memory_checkpoints.py.
 
-usage: memory_steps.py MB WAY DIRECTORY    WAY: memory, disk
+usage: memory_steps.py MB WAY DIRECTORY    WAY: memory, into (tensors of the program), disk
 
-A state has MB megabytes of parameters of a rank, in tensors of 16 MiB. A step averages 4 MiB of gradients by gloo and adds them to the
-tensor whose turn it is. In generation 0 the ranks save four times, one right after the other, report, and make steps until one of them is killed; in
-the next one they load the state and make a step.
+A state has MB megabytes of parameters of a rank, in tensors of 16 MiB. A step averages 4 MiB of gradients by gloo, and writes all
+parameters, as an optimizer does. In generation 0 the ranks save four times, one right after the other; in later ones they load the state. Each
+generation reports, makes a step, and waits until one of the ranks is killed. Later generations save twice after that step.
 
 Reports to the FIFO that TEST_FIFO names, a JSON object for each line: what, rank, pid, and times in seconds."""
 import json
@@ -50,29 +50,30 @@ def save(state):
         raise SystemExit("no memory for checkpoints")
 
 
-def expected(tensor, step):
-    """The value of the first element of a tensor after so many steps: a step adds 1 to one of them."""
-    return tensor + (step - tensor + len(tensors) - 1) // len(tensors) if step > tensor else tensor
+def load():
+    if way == "disk":
+        return torch.load(path)
+    return ddp_torch.load(into={"tensors": new_tensors()} if way == "into" else None)
 
 
-tensors = [torch.empty(ELEMENTS) for _ in range(max(1, round(MB * 1e6 / ELEMENTS / 4)))]
+def new_tensors():
+    return [torch.empty(ELEMENTS) for _ in range(max(1, round(MB * 1e6 / ELEMENTS / 4)))]
+
+
 step = 0
 if generation == 0:
+    tensors = new_tensors()
     for number, tensor in enumerate(tensors):
         tensor.fill_(number)
 else:
     at = time.monotonic()
-    if way == "disk":
-        state = torch.load(path, mmap=True)
-        for mine, theirs in zip(tensors, state["tensors"]):
-            mine.copy_(theirs)
-    else:
-        state = ddp_torch.load(into={"tensors": tensors})
+    state = load()
     if state is None:
         raise SystemExit("no state was found")
-    step = state["step"]
+    tensors, step = state["tensors"], state["step"]
+    del state
     for number, tensor in enumerate(tensors):
-        if tensor[0] != expected(number, step) or tensor[-1] != number:
+        if tensor[0] != number + step or tensor[-1] != number + step:
             raise SystemExit(f"tensor {number} has {tensor[0]} and {tensor[-1]} after step {step}")
     tell("loaded", begun=begun, took=time.monotonic() - at)
 
@@ -83,20 +84,28 @@ def make_step():
     global step
     gradients.fill_(1)
     dist.all_reduce(gradients)
-    tensors[step % len(tensors)][:GRADIENTS] += gradients / dist.get_world_size()
+    gradient = float(gradients[-1]) / dist.get_world_size()
+    for tensor in tensors:
+        tensor += gradient
     step += 1
 
 
-if generation == 0:
+def save_often(n):
     saves = []
-    for _ in range(4):
+    for _ in range(n):
         make_step()
         at = time.monotonic()
         save({"tensors": tensors, "step": step})
         saves.append(time.monotonic() - at)
     tell("saved", saves=saves, bytes=sum(t.numel() * 4 for t in tensors), memory_mb=pages_of_memory())
+
+
+if generation == 0:
+    save_often(4)
 make_step()
 tell("step", generation=generation, at=time.monotonic())
+if generation > 0:
+    save_often(2)
 if os.environ.get("BENCH_SAVES_ON"):
     save({"tensors": tensors, "step": step})
 while True:
