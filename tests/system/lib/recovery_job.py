@@ -122,6 +122,7 @@ class Nodes:
         self.pids = {}  # node -> {pid}, of the newest generation that it reported
         self.ranks = {}  # rank -> (node, pid), of the same
         self.generation = -1
+        self.since = 0  # a generation: reports of earlier ones are left out
         self.n_starts = {}  # node -> number
         self.logs_in = None  # a directory for their stderr, a file each; None: it is ours
 
@@ -183,6 +184,8 @@ class Nodes:
         if words[0] != "step":
             return
         number, generation, pid, rank, world = (int(words[i]) for i in (1, 5, 7, 9, 11))
+        if generation < self.since:
+            return
         if generation > self.generation:
             self.generation, self.pids, self.ranks = generation, {}, {}
         step = self.steps.setdefault(number, Step())

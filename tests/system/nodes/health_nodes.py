@@ -170,6 +170,29 @@ class Parked(Checked):
                 self.check_steps(nodes)
                 self.check_left(nodes)
 
+    def test_the_job_continues_without_the_steps_that_only_an_unhealthy_node_has(self):
+        with tempfile.TemporaryDirectory() as folder:
+            check = f"test ! -e {folder}/$PPID || {{ echo tired; exit 1; }}"
+            with Named(self.daemon, "1:2", 1, "--join-window", "0", "--health-check", check, samples=N_SAMPLES) as nodes:
+                nodes.start(0)
+                nodes.hear_until(lambda: max(nodes.steps, default=0) >= 20)
+                _, alone = nodes.ranks[0]
+                flag = os.path.join(folder, str(nodes.jobs[0].process.pid))
+                with open(flag, "w"):
+                    pass
+                nodes.steps, nodes.since = {}, 1
+                nodes.start(1)  # its rank has no state; that of node 0 is parked, and the check fails
+                nodes.hear_until(lambda: len(nodes.steps) >= 5)
+                self.assertEqual((min(nodes.steps), nodes.steps[1].world, list(nodes.pids)), (1, 1, [1]))
+                await_true(lambda: not os.path.exists(f"/proc/{alone}"))
+                self.assertEqual([n["reason"] for n in status(nodes.jobs[1])[0]["unhealthy"]], ["tired"])
+                os.unlink(flag)
+                nodes.await_world(2)  # the new rank of node 0 has the state of node 1
+                self.assertEqual(nodes.n_starts, {0: 2, 1: 1})
+                self.assertEqual(nodes.finish(range(2)), [0, 0])
+                self.check_steps(nodes)
+                self.check_left(nodes)
+
 
 if __name__ == "__main__":
     main()
