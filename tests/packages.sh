@@ -156,7 +156,7 @@ try_debs() {
     fresh debs
     cp "$work/$release-build"/*.deb "$dir/tmp"
     # first what a machine has that only runs programs
-    debs=("$dir"/tmp/ddprun_*.deb "$dir"/tmp/ddprun-etcd_*.deb "$dir"/tmp/ddprun-pmix_*.deb "$dir"/tmp/libddp0_*.deb "$dir"/tmp/python3-ddp-torch_*.deb)
+    debs=("$dir"/tmp/ddprun_*.deb "$dir"/tmp/ddprun-etcd_*.deb "$dir"/tmp/ddprun-pmix_*.deb "$dir"/tmp/ddprun-trainjob_*.deb "$dir"/tmp/libddp0_*.deb "$dir"/tmp/python3-ddp-torch_*.deb)
     install "${debs[@]#"$dir"}"
     programs_run /usr without-compiler
     pages_exist /usr man1/ddprun.1 man1/ddpctl.1 man8/ddp-rendezvous.8

@@ -292,12 +292,13 @@ struct job_spec {
                                 * stdin */
 
     /* seeing */
-    char *events;           /* owned; --events, a path for JSON lines; NULL: none */
-    bool event_log;         /* --event-log-handler console: torchrun's records on stderr */
-    struct http_spec *http; /* owned; NULL: none */
-    char *http_hosts;       /* owned; --http-host, as host_names.h has it; NULL: not given */
-    char *report;           /* owned; --report, a path for the report as JSON; NULL: none */
-    char *failure_dump;     /* owned; --on-failure-dump, a directory; NULL: none */
+    char *events;            /* owned; --events, a path for JSON lines; NULL: none */
+    bool event_log;          /* --event-log-handler console: torchrun's records on stderr */
+    struct http_spec *http;  /* owned; NULL: none */
+    uint64_t trainjob_steps; /* --trainjob-progress: of the whole training; 0: nothing is posted */
+    char *http_hosts;        /* owned; --http-host, as host_names.h has it; NULL: not given */
+    char *report;            /* owned; --report, a path for the report as JSON; NULL: none */
+    char *failure_dump;      /* owned; --on-failure-dump, a directory; NULL: none */
     enum worker_server_choice worker_server;
 };
 

@@ -20,10 +20,10 @@
 /* Called in this order. The steps of a generation are reported before standbys are released; they
  * belong to its end. */
 static const struct node_feature *const features[] = {
-    &node_errors_feature, &node_hang_feature,    &node_dump_feature,    &node_leave_feature,
-    &node_steps_feature,  &node_goodput_feature, &node_standby_feature, &node_stacks_feature,
-    &node_pmi_feature,    &node_status_feature,  &node_console_feature, &node_http_feature,
-    &node_report_feature, &node_timers_feature,
+    &node_errors_feature, &node_hang_feature,    &node_dump_feature,     &node_leave_feature,
+    &node_steps_feature,  &node_goodput_feature, &node_standby_feature,  &node_stacks_feature,
+    &node_pmi_feature,    &node_status_feature,  &node_console_feature,  &node_http_feature,
+    &node_report_feature, &node_timers_feature,  &node_trainjob_feature,
 };
 
 enum { N_FEATURES = sizeof features / sizeof *features };

@@ -6,6 +6,7 @@
 #include "launcher/job/worker_env.h"
 #include "launcher/reporting/job_figures.h"
 #include "launcher/stdio/output.h"
+#include "launcher/trainjob/trainjob_poster.h"
 #include "node_goodput.h"
 #include "node_roster.h"
 #include "node_stacks.h"
@@ -293,6 +294,68 @@ static void status_close(const struct node_view *n)
     free(n->parts->status);
     n->parts->status = NULL;
 }
+
+/* --- The TrainJob that the job belongs to --- */
+
+/* Nothing is known before a rank of this node has completed a step; only the first node posts. */
+static bool read_progress(void *arg, struct trainjob_progress *ret)
+{
+    const struct node_view *n = arg;
+    struct node_status_data data;
+    uint64_t most = 0;
+    if (node_status_collect(n, &data) < 0)
+        return false;
+    const struct status *s = &data.status;
+    for (int i = 0; i < n->spec->n_local; i++) {
+        const struct status_rank *r = &s->ranks[i];
+        const uint64_t steps = r->progress.steps_before + r->progress.steps;
+        most = r->has_progress && steps > most ? steps : most;
+    }
+    const bool is_known = most > 0 && s->node == 0;
+    if (is_known)
+        *ret = (struct trainjob_progress){.steps = most,
+                                          .total = n->spec->trainjob_steps,
+                                          .step_s = (double)s->pace->step_ns / 1e9,
+                                          .goodput = goodput_ratio(s->goodput),
+                                          .generation = n->io->generation,
+                                          .world_size = s->world};
+    node_status_release(&data);
+    return is_known;
+}
+
+static void warn(void *arg, const char *text)
+{
+    node_say(arg, CO_WARNING, "%s", text);
+}
+
+static int trainjob_open(const struct node_view *n, struct co_error *err)
+{
+    const struct trainjob_user user = {read_progress, warn, (void *)n};
+    struct co_error why = {0};
+    if (n->spec->trainjob_steps == 0)
+        return 0;
+    (void)err;
+    if (trainjob_poster_open(n->loop, &user, &n->parts->trainjob, &why) < 0)
+        node_say(n, CO_WARNING, "--trainjob-progress ignored: %s", why.text);
+    return 0;
+}
+
+/* The pages of the ranks are still there. */
+static void trainjob_on_end(const struct node_view *n, bool lives)
+{
+    (void)lives;
+    if (n->parts->trainjob != NULL)
+        trainjob_poster_look(n->parts->trainjob);
+}
+
+static void trainjob_close(const struct node_view *n)
+{
+    trainjob_poster_close(n->parts->trainjob);
+    n->parts->trainjob = NULL;
+}
+
+const struct node_feature node_trainjob_feature = {
+    .open = trainjob_open, .on_end = trainjob_on_end, .close = trainjob_close};
 
 const struct node_feature node_status_feature = {
     .open = status_open, .on_event = note_event, .close = status_close};

@@ -14,6 +14,10 @@
 
 extern const struct node_feature node_status_feature;
 
+/* --trainjob-progress: the first node of a job posts how far the training is to the TrainJob of
+ * Kubeflow Trainer that the job belongs to (launcher/trainjob). */
+extern const struct node_feature node_trainjob_feature;
+
 enum { NODE_STATUS_ASK_MS = 5000 };
 
 struct node_status_data {

@@ -27,6 +27,7 @@ struct message;
 struct node;
 struct output;
 struct torch_hook;
+struct trainjob_poster;
 
 struct node_queue {
     struct supervisor_event *events; /* owned */
@@ -77,7 +78,8 @@ struct node_parts {
     void (*hear_figures)(const struct node_view *n, const struct message *m);
     const struct health_list *unhealthy; /* of node_roster: lent; NULL: no node checks its health */
     struct node_timers *timers;
-    const char *timer_file; /* of node_timers; NULL: not served */
+    const char *timer_file;           /* of node_timers; NULL: not served */
+    struct trainjob_poster *trainjob; /* of node_status */
     struct node_pace *pace;
     struct node_pmi *pmi;
     struct node_ras *ras;

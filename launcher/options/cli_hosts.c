@@ -254,7 +254,7 @@ static int note_unsupervised(const struct draft *d, const struct slurm_task *tas
     static const enum cli_option supervised[] = {
         OPTION_MAX_RESTARTS, OPTION_HANG_TIMEOUT, OPTION_TIMEOUT,        OPTION_ON_TERM,
         OPTION_LOG_DIR,      OPTION_HEALTH_CHECK, OPTION_HEALTH_BUILTIN, OPTION_EVENTS,
-        OPTION_REPORT,       OPTION_HTTP,         OPTION_STORE_RELAY};
+        OPTION_REPORT,       OPTION_HTTP,         OPTION_STORE_RELAY,    OPTION_TRAINJOB_PROGRESS};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof supervised / sizeof *supervised; i++) {
         const struct given *g = &d->given[supervised[i]];

@@ -144,6 +144,16 @@ static int set_http(const struct draft *d, struct job_spec *spec, struct co_erro
                    g->value, g->by);
 }
 
+static int set_trainjob_steps(const struct draft *d, struct job_spec *spec, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_TRAINJOB_PROGRESS];
+    int64_t n;
+    int rc = g->value != NULL ? co_parse_int(g->by, g->value, 1, INT64_MAX, &n, err) : 0;
+    if (rc == 0 && g->value != NULL)
+        spec->trainjob_steps = (uint64_t)n;
+    return rc;
+}
+
 static int set_worker_server(const struct draft *d, struct job_spec *spec, struct co_error *err)
 {
     static const char *const choices[] = {[WORKER_SERVER_AUTO] = "auto",
@@ -181,6 +191,7 @@ int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error
         ?: set_log_turn(d, &spec->output.log_turn, err)
         ?: set_http(d, spec, err)
         ?: set_http_hosts(d, spec, err)
+        ?: set_trainjob_steps(d, spec, err)
         ?: set_worker_server(d, spec, err)
         ?: cli_set_fields(d, fields, CLI_N(fields), spec, err)
         ?: cli_choice(&d->given[OPTION_EVENT_LOG_HANDLER], handlers, &handler, err);

@@ -338,6 +338,9 @@ const struct co_option cli_table[] = {
      .help = "Names by which clients may call --http and the coordinator's pages, besides "
              "addresses, localhost, and the name of this machine. *: any name. Other names are "
              "refused (DNS rebinding)."},
+    {OPTION_TRAINJOB_PROGRESS, 0, "trainjob-progress", "STEPS", .weak = true,
+     .help = "Post the progress of the job to the TrainJob of Kubeflow Trainer that it belongs to, "
+             "at most every 5 s: STEPS steps are 100%. Requires the plug-in ddprun-trainjob.so."},
     {OPTION_EVENT_LOG_HANDLER, 0, "event-log-handler", "null|console", "PET_EVENT_LOG_HANDLER",
      "console: print torchrun's event records to stderr as JSON lines. Default: null."},
     {OPTION_DRY_RUN, 0, "dry-run", .weak = true,

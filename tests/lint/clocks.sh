@@ -4,7 +4,7 @@
 set -eu
 cd "$1"
 wall='CLOCK_REALTIME|\b(gettimeofday|time|ftime|sem_timedwait|pthread_cond_timedwait|pthread_mutex_timedlock|mq_timedsend|mq_timedreceive|uv_gettimeofday)\('
-dates='launcher/reporting/events\.c|launcher/reporting/post_mortem\.c|launcher/membership/fitness\.c|rendezvous/jobs/peers\.c|launcher/node/node_dump\.c|launcher/node/node_hang\.c|launcher/node/node_timers\.c|ctl/ctl_top\.c|ctl/probe/check_collect\.c|launcher/stdio/rank_io\.c|worker-runtime/group/fail\.c'
+dates='launcher/reporting/events\.c|launcher/reporting/post_mortem\.c|launcher/membership/fitness\.c|rendezvous/jobs/peers\.c|launcher/node/node_dump\.c|launcher/node/node_hang\.c|launcher/node/node_timers\.c|launcher/trainjob/trainjob_poster\.c|ctl/ctl_top\.c|ctl/probe/check_collect\.c|launcher/stdio/rank_io\.c|worker-runtime/group/fail\.c'
 found=$(find common segments rendezvous console launcher ctl worker-runtime perf -name '*.[ch]' -exec grep -nE "$wall" {} + |
     grep -vE "^($dates):" || :)
 if [ -n "$found" ]; then

@@ -100,6 +100,18 @@ START_TEST(clients_may_call_the_pages_by_further_names)
 }
 END_TEST
 
+START_TEST(progress_of_a_train_job_is_relative_to_a_number_of_steps)
+{
+    static const char *const bad[] = {"0", "-1", "x", "", "9223372036854775808"};
+    JOB("ddprun", "train.py");
+    ck_assert_uint_eq(spec.trainjob_steps, 0);
+    JOB("ddprun", "--trainjob-progress=9223372036854775807", "train.py");
+    ck_assert_uint_eq(spec.trainjob_steps, INT64_MAX);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_int_eq(PARSE("ddprun", "--trainjob-progress", bad[i], "train.py"), -EINVAL);
+}
+END_TEST
+
 START_TEST(an_address_of_pages_is_a_number)
 {
     static const char *const bad[] = {
@@ -154,6 +166,7 @@ TCase *cli_output_cases(void)
     tcase_add_test(t, reports_of_the_job_have_their_options);
     tcase_add_test(t, pages_are_served_at_the_loopback_unless_an_address_is_given);
     tcase_add_test(t, clients_may_call_the_pages_by_further_names);
+    tcase_add_test(t, progress_of_a_train_job_is_relative_to_a_number_of_steps);
     tcase_add_test(t, an_address_of_pages_is_a_number);
     tcase_add_test(t, the_worker_server_is_chosen);
     return t;
