@@ -16,11 +16,16 @@ TTL_S = 1
 LOOK_S = 0.1  # how often the thread sees that it is to end
 
 
-def socket_in(namespace):
-    """A UDP socket of a named network namespace. The calling thread stays there."""
+def enter_namespace(namespace):
+    """The calling thread uses this named network namespace from here on."""
     with open(f"/run/netns/{namespace}", "rb") as f:
         if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
+
+
+def socket_in(namespace):
+    """A UDP socket of a named network namespace. The calling thread stays there."""
+    enter_namespace(namespace)
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 

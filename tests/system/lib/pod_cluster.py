@@ -2,7 +2,7 @@
 
 What is real: a pod has PID, mount, UTS, and network namespaces, with ddprun as process 1, an address of its own, an /etc/hosts with only
 its own name, an /etc/resolv.conf as a cluster writes it, and a control group for its memory. Signals are those of a kubelet: SIGTERM,
-the grace period, SIGKILL. What is a mock: the DNS server (dns_server.py), and the controller, which applies the podFailurePolicy, the
+the grace period, SIGKILL. What is a mock: the DNS server (dns_server.py), the probes (kubelet.py), and the controller, which applies the podFailurePolicy, the
 backoffLimit, and the grace period of a manifest. It starts a pod again at once, under the same name and at a new address; a real one
 waits longer. No image is pulled, no volume mounted.
 """
@@ -19,6 +19,7 @@ import time
 from dns_server import DnsServer
 from facilities import lacks_namespaces, lacks_network_namespaces
 from harness import DDPRUN, DEADLINE_S, Job, kill_all
+from kubelet import Kubelet
 from places import ip
 
 DOMAIN = "default.svc.cluster.local"
@@ -209,9 +210,9 @@ class Pod(Job):
             self.cluster.cut(self.namespace)
         self.signal_first(signal.SIGKILL)
 
-    def delete(self, grace_s):
+    def delete(self, grace_s, reason=DISRUPTED):
         """As a kubelet does it: SIGTERM to process 1, and SIGKILL when the grace period is over."""
-        self.reason = DISRUPTED
+        self.reason = reason
         self.kill_at = time.monotonic() + grace_s
         self.signal_first(signal.SIGTERM)
 
@@ -247,9 +248,11 @@ class IndexedJob:
     stale_s    how long it leads to an old one after its end
     env_of     more of the environment of a pod, by its index
     limits     index -> bytes of memory; the others have no limit
+    probes     the factor by which periods of probes, and the grace period after them, are shortened; 0: there are no probes
+    held       indexes that are not started at first
     """
 
-    def __init__(self, cluster, manifest, program, late_s=0.0, stale_s=0.0, env_of=lambda index: {}, limits=None):
+    def __init__(self, cluster, manifest, program, late_s=0.0, stale_s=0.0, env_of=lambda index: {}, limits=None, probes=0.0, held=()):
         self.cluster, self.program = cluster, program
         self.late_s, self.stale_s, self.env_of, self.limits = late_s, stale_s, env_of, limits or {}
         spec = manifest["spec"]
@@ -259,7 +262,9 @@ class IndexedJob:
         pod = spec["template"]["spec"]
         self.service, self.grace_s = pod["subdomain"], pod["terminationGracePeriodSeconds"]
         container, = pod["containers"]
+        self.container, self.probes, self.held = container, probes, held
         self.words = [*container["command"], *container.get("args", [])]
+        self.kubelets = {}  # Pod -> Kubelet
         self.folder = tempfile.TemporaryDirectory()
         self.pods, self.done = {}, set()  # index -> Pod; the indexes that have succeeded
         self.ended = []  # (index, exit status, reason, log) of each run of a pod
@@ -267,10 +272,13 @@ class IndexedJob:
 
     def __enter__(self):
         for index in range(self.n):
-            self.start(index)
+            if index not in self.held:
+                self.start(index)
         return self
 
     def __exit__(self, *_):
+        for kubelet in self.kubelets.values():
+            kubelet.stop()
         for pod in self.pods.values():
             pod.__exit__()
         self.folder.cleanup()
@@ -281,6 +289,9 @@ class IndexedJob:
         pod = self.pods[index] = Pod(self.cluster, f"{self.name}-{index}", self.service, [*words, *self.program], env,
                                      self.folder.name, self.limits.get(index))
         self.cluster.dns.set(pod.full_name, pod.address, self.late_s)
+        if self.probes > 0:
+            self.kubelets[pod] = Kubelet(self.cluster.wire, pod.address, self.container, self.probes,
+                                         lambda: pod.delete(self.grace_s * self.probes, None))
 
     def step(self):
         """Look at each pod once, and do what a controller does."""
@@ -292,6 +303,8 @@ class IndexedJob:
     def end(self, index, pod, code):
         self.ended.append((index, code, pod.reason, pod.log()))
         del self.pods[index]
+        if pod in self.kubelets:
+            self.kubelets[pod].stop()
         pod.__exit__()
         self.cluster.dns.set(pod.full_name, None, self.stale_s)
         if code == 0:

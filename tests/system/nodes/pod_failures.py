@@ -10,6 +10,7 @@ import itertools
 import os
 import random
 import re
+import signal
 import tempfile
 import unittest
 
@@ -33,6 +34,7 @@ LIMIT_MIB, USED_MIB = 256, "800"
 EATS = ("sh", "-c", f'if [ "$JOB_COMPLETION_INDEX" = "$EATER" ] && [ ! -e "$EATEN" ]; then : > "$EATEN"; exec {RANK} use {USED_MIB} wait; fi; '
         'exec "$@"', "sh", *TRAINS)
 SIGTERM_STATUS = 143
+PROBES = 0.05  # the factor of the periods of probes
 LEADS = "this node is the coordinator now"
 TAKES_OVER = "another node replaces the coordinator if this node is lost or leaves"  # what ddprun prints at the endpoint
 
@@ -188,6 +190,34 @@ class PodFailures(unittest.TestCase):
             self.assertFalse(deleted.ended_by_kill)
             return [index]
         self.each_run(delete)
+
+    def test_pods_are_ready_once_all_pods_are_there(self):
+        last = indexed_job()["spec"]["completions"] - 1
+        with Cluster() as cluster, Training(cluster, probes=PROBES, held={last}) as job:
+            def kubelets():
+                return [job.kubelets[pod] for pod in job.pods.values()]
+            job.run_until(lambda: all(503 in k.probes["startup"].answers for k in kubelets()), "answers to the startup probes")
+            self.assertEqual({(k.is_started, k.is_ready, k.probes["liveness"].n_asked) for k in kubelets()}, {(False, False, 0)})
+            job.start(last)
+            job.run_until(lambda: all(k.is_ready for k in kubelets()), "pods that are ready")
+            job.await_training()
+            job.run_until(lambda: all(k.probes["liveness"].n_asked >= 2 for k in kubelets()), "liveness probes")
+            self.assertEqual([k.probes["liveness"].answers for k in kubelets()], [{200}] * len(job.pods))
+            self.assertEqual(job.ended, [])
+            job.finish()
+
+    def test_a_pod_whose_ddprun_hangs_is_killed_and_started_again(self):
+        """The others wait for it, and are not killed."""
+        def stop(run, job):
+            index = 1 + run % (job.n - 1)
+            stopped = job.pods[index]
+            job.run_until(lambda: all(k.is_ready for k in job.kubelets.values()), "pods that are ready")
+            stopped.signal_first(signal.SIGSTOP)
+            job.await_other([stopped])
+            self.assertEqual(self.statuses(job, index), [(KILLED, None)])
+            self.assertEqual((job.kubelets[stopped].killed_by, stopped.ended_by_kill), ("liveness", True))
+            return [index]
+        self.each_run(stop, probes=PROBES)
 
     def test_a_pod_runs_out_of_memory(self):
         """The kernel kills a rank. Every second time the rest of the container follows it, as where memory.oom.group is set."""
