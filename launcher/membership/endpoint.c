@@ -11,7 +11,6 @@
 #include "endpoint.h"
 
 #include "close_group.h"
-#include "endpoint_host.h"
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
 #include "local_roster.h"
@@ -265,7 +264,7 @@ static void on_probed(void *arg, enum self_probe_result result, const char *text
 static int probe(struct endpoint *e, const struct sockaddr_storage *addresses, size_t n,
                  struct co_error *err)
 {
-    e->led_to = *endpoint_host_first(addresses, n);
+    e->led_to = *address_first(addresses, n);
     return self_probe_start(e->loop, &e->led_to, e->world->key, on_probed, e, &e->probe, err);
 }
 
@@ -462,7 +461,7 @@ int endpoint_own_address(const struct endpoint *e, char *text, size_t n)
     struct sockaddr_storage own = e->led_to;
     bool is_known =
         e->own != NULL ? e->remote != NULL : channel_link_own_address(e->remote, &own) == 0;
-    if (!is_known || !endpoint_host_may_tell(e->world->endpoint_host, &own))
+    if (!is_known || !address_may_tell(e->world->endpoint_host, &own))
         return -ENOTCONN;
     return address_print_host(&own, text, n);
 }

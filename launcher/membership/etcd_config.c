@@ -1,6 +1,5 @@
 #include "etcd_config.h"
 
-#include "endpoint_host.h"
 #include "launcher/job/job_spec.h"
 
 #include "common/error.h"
@@ -126,7 +125,7 @@ void etcd_config_find_host(const struct job_world *w, const char *own, char ret[
     const char *host = w->local_addr;
     char text[ADDRESS_TEXT_BYTES];
     if (host == NULL && address_parse(own, 0, &address) == 0 &&
-        endpoint_host_may_tell(w->endpoint_host, &address) &&
+        address_may_tell(w->endpoint_host, &address) &&
         address_print_host(&address, text, sizeof text) == 0)
         host = text;
     snprintf(ret, ELECTOR_HOST_BYTES, "%s", host != NULL ? host : w->endpoint_host);

@@ -67,3 +67,27 @@ bool address_host_is_loopback(const char *host)
     return strcasecmp(host, "localhost") == 0 ||
            (address_parse(host, 0, &address) == 0 && address_is_loopback(&address));
 }
+
+static int compare(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    struct in6_addr x = address_as_v6(a), y = address_as_v6(b);
+    if (a->ss_family != b->ss_family)
+        return a->ss_family == AF_INET ? -1 : 1;
+    return memcmp(&x, &y, sizeof x);
+}
+
+const struct sockaddr_storage *address_first(const struct sockaddr_storage *addresses, size_t n)
+{
+    const struct sockaddr_storage *first = addresses;
+    for (size_t i = 1; i < n; i++)
+        if (compare(&addresses[i], first) < 0)
+            first = &addresses[i];
+    return first;
+}
+
+bool address_may_tell(const char *host, const struct sockaddr_storage *own)
+{
+    if (own->ss_family != AF_INET && own->ss_family != AF_INET6)
+        return false;
+    return !address_is_loopback(own) || address_host_is_loopback(host);
+}

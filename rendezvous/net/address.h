@@ -35,4 +35,17 @@ bool address_is_loopback(const struct sockaddr_storage *address);
  * Then only processes of this machine are meant. A name may lead to it on one node only. */
 bool address_host_is_loopback(const char *host);
 
+/* The one of a name's addresses that decides which node is the endpoint: the first in an order that
+ * is the same on all machines, whatever order their resolvers give. IPv4 first, since a machine
+ * that lacks one of the two has IPv4.
+ *
+ * n         > 0
+ * returns   one of them */
+const struct sockaddr_storage *address_first(const struct sockaddr_storage *addresses, size_t n);
+
+/* Do other nodes get `own`, this end's address of a connection to the endpoint `host`, as the
+ * address of this node? Not a loopback address, unless all nodes use one. Such a node is on the
+ * endpoint's machine, whose name others know. */
+bool address_may_tell(const char *host, const struct sockaddr_storage *own);
+
 #endif

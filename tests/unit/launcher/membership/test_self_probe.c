@@ -2,7 +2,6 @@
  * connection to it comes in here. */
 #include "some_endpoints.h"
 
-#include "launcher/membership/endpoint_host.h"
 #include "launcher/membership/self_probe.h"
 #include "rendezvous/net/address.h"
 
@@ -37,10 +36,10 @@ START_TEST(the_choice_of_an_address_does_not_depend_on_the_order)
         struct sockaddr_storage turned[4];
         for (int i = 0; i < 4; i++)
             turned[i] = several[(first + i) % 4];
-        ck_assert_int_eq(address_print_host(endpoint_host_first(turned, 4), text, sizeof text), 0);
+        ck_assert_int_eq(address_print_host(address_first(turned, 4), text, sizeof text), 0);
         ck_assert_str_eq(text, "10.0.0.9");
     }
-    ck_assert_ptr_eq(endpoint_host_first(several, 1), &several[0]);
+    ck_assert_ptr_eq(address_first(several, 1), &several[0]);
 }
 END_TEST
 
@@ -48,10 +47,10 @@ START_TEST(a_loopback_address_is_published_only_for_a_loopback_name)
 {
     const struct sockaddr_storage loopback = address("127.0.1.1"), real = address("10.0.0.1");
     const struct sockaddr_storage unknown = {0};
-    ck_assert(endpoint_host_may_tell("node1", &real));
-    ck_assert(endpoint_host_may_tell("127.0.0.1", &loopback));
-    ck_assert(!endpoint_host_may_tell("node1", &loopback)); /* as a host's /etc/hosts has it */
-    ck_assert(!endpoint_host_may_tell("node1", &unknown));
+    ck_assert(address_may_tell("node1", &real));
+    ck_assert(address_may_tell("127.0.0.1", &loopback));
+    ck_assert(!address_may_tell("node1", &loopback)); /* as a host's /etc/hosts has it */
+    ck_assert(!address_may_tell("node1", &unknown));
 }
 END_TEST
 
