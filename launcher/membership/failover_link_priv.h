@@ -1,11 +1,12 @@
 /* failover_link_priv.h - the inside of failover_link.h, for its own files. Each calls only those
  * after it, and those before it by struct failover_calls:
- *   failover_link.c     the link of the node: up, down, messages; its beginning and end
- *   failover_council.c  libuv around the council: ballots, deadlines, orders; the listener
- *   failover_roster.c   the roster here, or the way to that of another process
- *   failover_hunt.c     which process coordinates: asked while the coordinator is not heard
- *   failover_reach.c    which processes this one has reached, and which it cannot reach;
- *                       heartbeats; what all files need */
+ *   failover_link.c        the link of the node: up, down, messages; its beginning and end
+ *   failover_council.c     libuv around the council: ballots, deadlines, orders; the listener
+ *   failover_roster.c      the roster here, or the way to that of another process
+ *   failover_hunt.c        which process coordinates: asked while the coordinator is not heard
+ *   failover_heartbeats.c  heartbeats of this node
+ *   failover_reach.c       which processes this one has reached, and which it cannot reach; what
+ *                          all files need */
 #ifndef DDP_LAUNCHER_MEMBERSHIP_FAILOVER_LINK_PRIV_H
 #define DDP_LAUNCHER_MEMBERSHIP_FAILOVER_LINK_PRIV_H
 
@@ -95,7 +96,7 @@ struct failover_link {
     struct port_probe *host_probe; /* of the coordinator before, by a new one */
     uint32_t probed_generation, probed_node;
 
-    /* failover_reach.c: heartbeats */
+    /* failover_heartbeats.c */
     uint8_t instance[MESSAGE_INSTANCE_BYTES]; /* of this node */
     struct channel_link *heartbeats;          /* while its connection is made */
     uv_timer_t heartbeat_due;
@@ -166,6 +167,15 @@ void failover_hunt_end(struct failover_link *l);
 void failover_hunt_close(struct failover_link *l);
 void failover_offer_soon(struct failover_link *l);
 
+/* --- failover_heartbeats.c --- */
+
+void failover_heartbeat_soon(struct failover_link *l, uint64_t in_ms); /* as long as it is needed */
+void failover_heartbeat_sign(struct failover_link *l, enum roster_link_sign sign);
+void failover_heartbeat_close(struct failover_link *l);
+
+/* The coordinator is in this process: until when the ranks of this node may run. */
+void failover_state_end(struct failover_link *l);
+
 /* --- failover_reach.c --- */
 
 __attribute__((format(printf, 3, 4))) void
@@ -194,13 +204,5 @@ void failover_on_lost(void *arg, const struct elector_address *at, int code, con
 
 /* Another endpoint knows no coordinator, or does not run. */
 void failover_note_also(struct failover_link *l, const struct elector_address *at);
-
-/* Heartbeats. */
-void failover_heartbeat_soon(struct failover_link *l, uint64_t in_ms); /* as long as it is needed */
-void failover_heartbeat_sign(struct failover_link *l, enum roster_link_sign sign);
-void failover_heartbeat_close(struct failover_link *l);
-
-/* The coordinator is in this process: until when the ranks of this node may run. */
-void failover_state_end(struct failover_link *l);
 
 #endif
