@@ -9,6 +9,7 @@
 #include "launcher/job/job_spec.h"
 
 #include "common/clock.h"
+#include "rendezvous/membership/lease.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,10 +34,11 @@ static bool must_yield(const struct failover_link *l, const struct ballot *b)
            b->job != l->council.job && l->roster != NULL && l->record.n_nodes == 0;
 }
 
-/* The coordinator is heard, and this process knows which one it is. */
+/* The coordinator is heard, and this process knows which one it is. One that has lost the
+ * coordinator asks itself. */
 static void redirect(const struct failover_link *l, struct ballot *answer)
 {
-    if (!l->is_up || !l->seen.has_entry)
+    if (!l->is_up || l->hunts || !l->seen.has_entry)
         return;
     answer->job = l->seen.job;
     answer->is_bound = answer->has_entry = true;
@@ -97,6 +99,8 @@ static void on_answer(void *arg, const struct elector_address *from, const struc
         quorum_record_compare(record, known) < 0)
         return;
     const bool is_news = quorum_term_compare(&record->term, &known->term) > 0;
+    if (l->is_moved && elector_same_address(at, &l->leader))
+        l->named_ms = co_now_ms();
     l->seen = *b;
     learn_voters(l, &b->entry); /* they change within a term */
     if (!is_news)
@@ -132,10 +136,21 @@ static void ask_endpoint(struct failover_link *l, const char *host, uint16_t por
 
 static void probe_leader(struct failover_link *l);
 
+/* A node without a place goes where others send it: to a coordinator that they may have lost since.
+ * When no process has named it for so long that its nodes have no lease either, the endpoints count
+ * again. */
+static void check_named(struct failover_link *l)
+{
+    if (!l->is_welcome && !l->is_up && l->is_moved && l->roster == NULL &&
+        co_now_ms() >= l->named_ms + LEASE_MS + LEASE_MARGIN_MS)
+        l->calls.unfollow(l);
+}
+
 static void on_hunt(uv_timer_t *timer)
 {
     struct failover_link *l = timer->data;
     struct ballot_voter voters[QUORUM_MAX_ASKED];
+    check_named(l);
     const uint32_t n = l->council.id != 0 ? council_voters(&l->council, voters) : 0;
     l->hunts = true;
     for (uint32_t i = 0; i < n; i++)

@@ -313,7 +313,8 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
                                        .note_ended = failover_note_ended,
                                        .note_silent = failover_note_silent,
                                        .yield = failover_yield,
-                                       .follow = failover_follow};
+                                       .follow = failover_follow,
+                                       .unfollow = failover_unfollow};
     l->own_generation = MESSAGE_NO_GENERATION;
     l->own_index = UINT32_MAX;
     uv_timer_t *const timers[] = {&l->later,      &l->silence,     &l->hunt,         &l->offer,

@@ -50,6 +50,7 @@ struct failover_calls {
 
     /* failover_roster.c */
     void (*follow)(struct failover_link *l, const struct elector_address *leader);
+    void (*unfollow)(struct failover_link *l);
 };
 
 /* A coordinator that has answered. */
@@ -76,6 +77,7 @@ struct failover_link {
     bool is_moved;               /* the link is not the endpoint's any more, but: */
     struct channel_link *remote; /* to a roster elsewhere; NULL: none is known */
     struct elector_address leader;
+    uint64_t named_ms;               /* a process has named it last */
     struct local_roster *own_roster; /* NULL: none was made by this module */
     struct local_roster *roster;     /* here: own_roster, or the endpoint's; NULL: elsewhere */
     struct jobs_pages pages;
@@ -155,6 +157,9 @@ void failover_drop_roster(struct failover_link *l); /* NULL is fine */
 /* r   NULL: no generation has begun */
 void failover_lead(struct failover_link *l, const struct elector_record *r);
 void failover_follow(struct failover_link *l, const struct elector_address *leader);
+
+/* The link is the endpoint's again: the coordinator elsewhere was never reached, and is gone. */
+void failover_unfollow(struct failover_link *l);
 
 /* --- failover_hunt.c --- */
 

@@ -10,6 +10,7 @@
 #include "launcher/generation/listen.h"
 #include "launcher/job/job_spec.h"
 
+#include "common/clock.h"
 #include "rendezvous/membership/lease.h"
 
 #include <inttypes.h>
@@ -190,6 +191,7 @@ void failover_follow(struct failover_link *l, const struct elector_address *lead
         endpoint_disconnect(l->endpoint);
     l->is_moved = true;
     l->leader = *leader;
+    l->named_ms = co_now_ms();
     if (channel_link_create(l->loop, leader->host, leader->port, l->world->key, &l->calls.remote,
                             &l->remote, &err) < 0) {
         failover_note(l, CO_WARNING, "%s", err.text);
@@ -201,4 +203,19 @@ void failover_follow(struct failover_link *l, const struct elector_address *lead
     else if (l->wants_link)
         channel_link_connect(l->remote);
     failover_offer_soon(l);
+}
+
+void failover_unfollow(struct failover_link *l)
+{
+    failover_note(
+        l, CO_NOTE,
+        "the coordinator at %s port %u, which another node has named, does not answer, and "
+        "no node names it any more: this node asks the endpoints again",
+        l->leader.host, l->leader.port);
+    close_group_close_link(&l->close_group, &l->remote);
+    l->is_moved = false;
+    l->n_known = 0;
+    l->seen = (struct ballot){0};
+    if (l->wants_link)
+        endpoint_connect(l->endpoint);
 }

@@ -138,6 +138,12 @@ static void hear_question(struct council *c, const struct ballot *b, uint64_t no
     }
 }
 
+/* A promise to a candidate does not count: the coordinator of the record may have ended. */
+static bool obeys_coordinator(const struct council *c, uint64_t now_ms)
+{
+    return now_ms < c->voter.until_ms && c->voter.promised.owner == c->voter.record.term.owner;
+}
+
 static void answer(struct council *c, const struct ballot *b, uint64_t now_ms, struct ballot *ret)
 {
     struct quorum_vote vote;
@@ -153,8 +159,8 @@ static void answer(struct council *c, const struct ballot *b, uint64_t now_ms, s
                            .yes = vote.yes,
                            .promised = vote.promised,
                            .left_ms = vote.left_ms,
-                           .is_bound =
-                               now_ms<c->voter.until_ms, .has_entry = c->voter.record.voters.n> 0};
+                           .is_bound = obeys_coordinator(c, now_ms),
+                           .has_entry = c->voter.record.voters.n > 0};
     if (ret->has_entry)
         council_fill(c, &c->voter.record, &ret->entry);
 }

@@ -97,6 +97,23 @@ class Partitions(unittest.TestCase):
         group.assert_end(69, ["z"])
         group.finish()
 
+    def test_a_node_does_not_wait_for_a_coordinator_that_a_survivor_named_before_it_was_lost(self):
+        group = self.enter(4, "2:3", endpoints=(1, 2, 3), seeks="10m")
+        names, ranks = group.begin(3)
+        group.kill("a")
+        successor = group.await_leader(names[1:])
+        group.hear(ranks["b"].generation + 1, names[1:])
+        self.place.deafen(" abc".index(successor), 1)  # it does not hear the new node
+        group.start_at(1, "z")  # at the first endpoint
+        group.nodes["z"].read_until(f"{self.place.address(' abc'.index(successor))}:{group.port}: timed out")
+        group.kill(successor)  # the survivor cannot replace it
+        group.nodes["z"].read_until("no node names it any more: this node asks the endpoints again")
+        group.start_at(4, "y")
+        self.assertEqual({rank.world for rank in group.hear(0, ["z", "y"]).values()}, {2})
+        left, = set(names[1:]) - {successor}
+        group.kill(left)
+        group.finish()
+
     def test_a_node_is_reported_whose_listener_cannot_be_reached(self):
         group = self.enter(2, "1:2")
         group.start_at(1, "a")

@@ -272,6 +272,30 @@ START_TEST(a_silent_coordinator_is_replaced_when_its_lease_is_over)
 }
 END_TEST
 
+/* Does process `id` answer that it obeys a coordinator? */
+static bool names_one(uint64_t id)
+{
+    const struct ballot b = {.type = BALLOT_READ, .job = 77, .from = 9};
+    struct ballot answer;
+    struct council_orders orders;
+    council_take(&councils[id], &b, now_ms, &answer, &orders);
+    carry_out(id, &orders);
+    return answer.is_bound;
+}
+
+START_TEST(a_process_that_cannot_replace_a_lost_coordinator_does_not_name_it)
+{
+    begin(true);
+    ck_assert(names_one(2));
+    is_cut[1] = is_cut[3] = true;
+    note_ended(2, 1);
+    for (int i = 0; i < 30; i++) {
+        go_on(100); /* it claims, and has promised to obey itself */
+        ck_assert(!names_one(2));
+    }
+}
+END_TEST
+
 START_TEST(a_coordinator_that_is_cut_off_is_certain_no_longer_than_it_may_be)
 {
     begin(true);
@@ -552,6 +576,7 @@ TEST_SUITE(council)
                    a_coordinator_whose_host_is_silent_is_replaced_when_its_shorter_lease_is_over);
     tcase_add_test(all, a_coordinator_that_only_its_voters_do_not_hear_stays_as_long_as_usual);
     tcase_add_test(all, a_silent_coordinator_is_replaced_when_its_lease_is_over);
+    tcase_add_test(all, a_process_that_cannot_replace_a_lost_coordinator_does_not_name_it);
     tcase_add_test(all, a_coordinator_that_is_cut_off_is_certain_no_longer_than_it_may_be);
     tcase_add_test(all, what_was_written_before_a_doubt_is_written_again);
     tcase_add_test(all, a_coordinator_that_resigns_is_replaced_at_once);
