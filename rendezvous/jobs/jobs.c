@@ -389,6 +389,12 @@ void jobs_tell_ended(struct jobs *j, uint32_t generation, uint32_t node_index)
                                                   .node_index = node_index});
 }
 
+void jobs_tell_replaced(struct jobs *j, const char *text)
+{
+    if (j->first != NULL)
+        step_job(j->first, &(struct roster_input){.type = ROSTER_REPLACED, .text = text});
+}
+
 bool jobs_view_local(const struct jobs *j, struct roster_node_view *ret)
 {
     return j->first != NULL && j->local != NULL &&

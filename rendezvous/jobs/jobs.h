@@ -88,6 +88,9 @@ void jobs_tell_certain(struct jobs *j, uint64_t until_ms);
 /* Feed the same roster that the process of an absent member has ended. */
 void jobs_tell_ended(struct jobs *j, uint32_t generation, uint32_t node_index);
 
+/* Feed the same roster that another one continues the job without what this one has begun. */
+void jobs_tell_replaced(struct jobs *j, const char *text);
+
 /* The node in this process, as the only job's roster has it. returns whether it knows it */
 bool jobs_view_local(const struct jobs *j, struct roster_node_view *ret);
 

@@ -91,10 +91,12 @@ enum roster_input_type {
     ROSTER_DOUBT,     /* another roster may have taken this one's place, or not: nothing is begun,
                          and leases are renewed only while all members are heard */
     ROSTER_CERTAIN,   /* no longer in doubt; until_ms: for so long */
-    ROSTER_SILENT, /* the host of `instance` has not answered for silent_ms, so that its ranks are
+    ROSTER_SILENT,  /* the host of `instance` has not answered for silent_ms, so that its ranks are
                          suspended: it is lost, if nothing came on its link for so long either */
-    ROSTER_ENDED   /* the process of the absent member `node_index` of `generation` has certainly
+    ROSTER_ENDED,   /* the process of the absent member `node_index` of `generation` has certainly
                          ended, and its ranks with it: it is lost. Nothing if it is not absent */
+    ROSTER_REPLACED /* another roster continues the job without what this one has begun: each linked
+                          node stops its ranks and joins again. `text`: why */
 };
 
 struct roster_input {
@@ -109,6 +111,7 @@ struct roster_input {
     uint32_t node_index;           /* ENDED */
     const uint8_t *instance;       /* SILENT: MESSAGE_INSTANCE_BYTES; borrowed for the call */
     uint64_t silent_ms;            /* SILENT */
+    const char *text;              /* REPLACED; borrowed for the call */
     uint64_t
         until_ms; /* CERTAIN: from then on no lease begins or is renewed, whatever is fed, until
                           the next CERTAIN; 0: never */

@@ -604,6 +604,15 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
     feed(r, slot, ROSTER_EV_DISCONNECTED, now_ms, NULL);
 }
 
+/* The next generation of the other roster may look like one of this one. */
+static void dismiss_all(struct roster *r, const char *why)
+{
+    snprintf(r->note, sizeof r->note, "%s", why);
+    for (uint32_t i = 0; i < r->n_slots; i++)
+        if (r->nodes[i].link != 0)
+            roster_send_refused(r, r->nodes[i].link, MESSAGE_REFUSED_LOST, true, r->note);
+}
+
 /* One input, in order: facts and the event of the input itself; then settle(), since the input may
  * have been the last thing that a stop or a waiting node waited for. Actions gather in r->actions
  * and are lent until the next step. Losing one node can make several events, each of which sees
@@ -650,6 +659,9 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
         break;
     case ROSTER_ENDED:
         lose_the_ended(r, in);
+        break;
+    case ROSTER_REPLACED:
+        dismiss_all(r, in->text);
         break;
     case ROSTER_TIME:
         take_time(r, in->now_ms);

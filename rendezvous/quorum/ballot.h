@@ -46,6 +46,7 @@ struct ballot {
     uint64_t asked_ms;
     struct elector_address at; /* OFFER */
     uint32_t order;            /* OFFER: those with a lower number are preferred as voters */
+    bool alone;                /* OFFER: as limits.quorum.alone of the sender's council */
 
     /* VOTE */
     bool yes, is_bound; /* is_bound: it obeys a coordinator now: that of `entry` */

@@ -253,6 +253,7 @@ static void pass_ballot(struct pass *p, struct ballot *b, char run_id[BALLOT_WIR
     if (p->rc == 0 && b->type == BALLOT_OFFER) {
         pass_address(p, &b->at);
         pass_u32(p, &b->order, 0, UINT32_MAX, "the order");
+        pass_flag(p, &b->alone);
     }
     if (p->rc == 0 && b->type == BALLOT_VOTE)
         pass_answer(p, b);

@@ -16,7 +16,7 @@ struct co_buf;
 struct co_error;
 
 enum {
-    BALLOT_WIRE_VERSION = 1,
+    BALLOT_WIRE_VERSION = 2,
     BALLOT_WIRE_RUN_ID_BYTES = 256, /* with the NUL */
     BALLOT_WIRE_MAX_BYTES = 8192,   /* of one ballot */
 };

@@ -40,6 +40,15 @@ uint64_t council_host_margin_ms(uint64_t host_ms)
     return host_ms / 4;
 }
 
+/* The question is asked often enough before the claim ends. */
+void council_limits_set_alone(struct council_limits *l)
+{
+    const uint64_t most_ms = l->claim_ms / (COUNCIL_ALONE_ASKS + 1);
+    l->quorum.alone = true;
+    if (l->again_ms > most_ms)
+        l->again_ms = most_ms;
+}
+
 /* --- orders --- */
 
 static void begin_step(struct council *c)
@@ -82,9 +91,10 @@ static void hear_free(struct council *c, const struct ballot *b, uint64_t now_ms
     council_take_turn(c, now_ms);
 }
 
-static void follow(struct council *c, uint64_t owner)
+static void follow(struct council *c, const struct quorum_record *r)
 {
-    const struct elector_address *at = council_find_address(c, owner);
+    const struct elector_address *at = council_find_address(c, r->term.owner);
+    c->orders.merges |= c->limits.quorum.alone && c->has_roster && c->known != r->value;
     council_step_down(c);
     c->orders.voters = true;
     c->orders.follow = at != NULL;
@@ -105,7 +115,7 @@ static void hear_write(struct council *c, const struct ballot *b, uint64_t now_m
     const struct quorum_record *is = &c->voter.record;
     c->orders.voters |= !quorum_list_is_same(&was.voters, &is->voters);
     if (is->term.owner != c->id && (was.term.owner != is->term.owner || was.voters.n == 0))
-        follow(c, is->term.owner);
+        follow(c, is);
 }
 
 /* A process that belongs to no job comes to one by a record that names it, or by a claim: the
@@ -124,7 +134,9 @@ static void hear_question(struct council *c, const struct ballot *b, uint64_t no
 {
     *ret = (struct quorum_vote){.promised = c->voter.promised};
     if (b->type == BALLOT_OFFER && (b->job == 0 || b->job == c->job)) {
-        council_note_offer(c, &(struct ballot_voter){.id = b->from, .at = b->at}, b->order, now_ms);
+        if (b->alone == c->limits.quorum.alone)
+            council_note_offer(c, &(struct ballot_voter){.id = b->from, .at = b->at}, b->order,
+                               now_ms);
     } else if (!may_answer(c, b)) {
         return;
     } else if (b->type == BALLOT_FREE) {
@@ -167,12 +179,17 @@ static void answer(struct council *c, const struct ballot *b, uint64_t now_ms, s
 
 /* --- answers --- */
 
-/* Another process has been obeyed since this one led. */
+/* Another process has been obeyed since this one led; or both lead, where one has taken over alone:
+ * then the newer record is that of the job, also for the voter here. */
 static void follow_newer(struct council *c, const struct quorum_record *r, uint64_t now_ms)
 {
-    if (c->has_roster && !council_leads(c, now_ms) && r->term.owner != c->id &&
-        quorum_record_compare(r, &c->proposer.newest) > 0)
-        follow(c, r->term.owner);
+    const bool alone = c->limits.quorum.alone;
+    if (!c->has_roster || (council_leads(c, now_ms) && !alone) || r->term.owner == c->id ||
+        quorum_record_compare(r, &c->proposer.newest) <= 0)
+        return;
+    if (alone)
+        quorum_voter_adopt(&c->voter, r);
+    follow(c, r);
 }
 
 /* A voter that has nothing to keep has missed the record, which others have stored. */
@@ -194,7 +211,8 @@ static void take_vote(struct council *c, const struct ballot *b, uint64_t now_ms
         return;
     council_note_heard(c, b->from, now_ms);
     repeat_if_missed(c, b, now_ms);
-    if (b->job == 0 || b->asked < BALLOT_CLAIM || b->asked > BALLOT_KEEP)
+    const bool is_vote = b->asked >= BALLOT_CLAIM && b->asked <= BALLOT_KEEP;
+    if (b->job == 0 || (!is_vote && !c->limits.quorum.alone))
         return;
     const struct quorum_ask ask = ask_of(b, b->asked);
     struct quorum_vote vote = {.yes = b->yes, .promised = b->promised, .left_ms = b->left_ms};
@@ -203,6 +221,8 @@ static void take_vote(struct council *c, const struct ballot *b, uint64_t now_ms
         vote.record = b->entry.record;
         follow_newer(c, &b->entry.record, now_ms);
     }
+    if (!is_vote)
+        return;
     council_hear(c, &ask, b->from, &vote, now_ms);
 }
 

@@ -19,6 +19,10 @@ enum {
     COUNCIL_MAX_OFFERS = 8, /* that a coordinator keeps; more are not needed */
     COUNCIL_KEPT = 4,       /* decisions: of the voter, and of the proposer before, now and next */
     COUNCIL_BOOK = 2 * QUORUM_MAX_ASKED,
+    COUNCIL_ALONE_ASKS =
+        5, /* with limits.quorum.alone: so often the other voter is asked. Counted, as
+                               a process that was stopped may find a time over, and answers that it
+                               has not read */
     COUNCIL_UNREACHED = 5,  /* a process that offers so often, and never answers, is not reached */
     COUNCIL_APART_MS = 500, /* offers that come sooner after each other count as one: this process
                                  was stopped, or busy */
@@ -45,6 +49,9 @@ extern const struct council_limits council_usual_limits;
  * time, and its voters obey it as long as usual unless its host is silent. */
 struct council_limits council_limits_with(uint64_t host_ms);
 uint64_t council_host_margin_ms(uint64_t host_ms);
+
+/* Of two voters one takes over alone. The same on all processes of a job. */
+void council_limits_set_alone(struct council_limits *l);
 
 enum council_state {
     COUNCIL_OUTSIDE,   /* it knows no record */
@@ -83,6 +90,8 @@ struct council_orders {
     bool repeat; /* send council_record() to `missed`: that voter has missed it */
     struct ballot_voter missed;
     bool voters; /* the list of voters, or an address of one, has changed */
+    bool merges; /* with give_up: another process has taken over alone, and decided what the roster
+                    here does not know: what this one has begun since then does not count */
     bool lease;  /* council_get_lease() has changed */
     bool over;   /* it has resigned */
 };
@@ -109,6 +118,7 @@ struct council {
     struct quorum_voter voter;
     struct quorum_proposer proposer;
     struct quorum_ask asking; /* the question that was sent last */
+    uint32_t n_asks;          /* of the present question, and its repetitions */
     uint64_t asks_at_ms, keeps_at_ms, claims_at_ms, gives_up_at_ms, reads_at_ms;
 
     enum council_lease lease;
@@ -127,7 +137,7 @@ struct council {
     struct council_offer offers[COUNCIL_MAX_OFFERS];
     struct council_decision kept[COUNCIL_KEPT];
     struct ballot_voter book[COUNCIL_BOOK]; /* addresses of processes */
-    uint32_t book_turn;
+    uint32_t book_turn, stray_turn;
     struct council_orders orders; /* of the present step */
 };
 
@@ -195,6 +205,11 @@ uint32_t council_unreached(const struct council *c, uint64_t now_ms,
 /* The other voters of the newest record that is known here: they know which process coordinates.
  * returns   as above */
 uint32_t council_voters(const struct council *c, struct ballot_voter ret[QUORUM_MAX_ASKED]);
+
+/* Where a process listens that has voted, and does not vote now: with limits.quorum.alone it may
+ * coordinate another part of the job. Each call names another one, in turn.
+ * returns   whether there is one */
+bool council_next_stray(struct council *c, struct elector_address *ret);
 
 enum council_state council_get_state(const struct council *c, uint64_t now_ms);
 

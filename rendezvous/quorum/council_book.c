@@ -82,6 +82,18 @@ void council_note_address(struct council *c, uint64_t id, const struct elector_a
     c->orders.voters = true;
 }
 
+bool council_next_stray(struct council *c, struct elector_address *ret)
+{
+    for (uint32_t i = 0; i < COUNCIL_BOOK; i++) {
+        const struct ballot_voter *next = &c->book[c->stray_turn++ % COUNCIL_BOOK];
+        if (next->id == 0 || quorum_record_names(&c->proposer.newest, next->id))
+            continue;
+        *ret = next->at;
+        return true;
+    }
+    return false;
+}
+
 /* --- records, with what belongs to them --- */
 
 void council_learn(struct council *c, const struct ballot_entry *entry)

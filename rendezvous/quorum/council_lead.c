@@ -36,6 +36,7 @@ static void ask_all(struct council *c, uint64_t now_ms)
 {
     struct quorum_vote vote;
     struct quorum_ask ask;
+    c->n_asks++;
     for (int i = 0; i < 3 && quorum_proposer_question(&c->proposer, &ask); i++) {
         const enum quorum_phase was = c->proposer.phase;
         c->asking = ask;
@@ -212,11 +213,12 @@ void council_set_lease(struct council *c, enum council_lease lease)
     quorum_voter_reserve(&c->voter, lease != COUNCIL_LEASE_ON);
 }
 
-/* One voter, or the first of two: no set carries the list without it. */
+/* One voter, or the first of two: no set carries the list without it, unless the other one of two
+ * takes over alone. */
 static bool carries_alone(const struct council *c, const struct quorum_list *l)
 {
     const struct quorum_set self = {.n = 1, .ids = {c->id}};
-    return quorum_carries(&self, l);
+    return quorum_carries(&self, l) && !c->limits.quorum.alone;
 }
 
 /* Others decide with this list, also without this process: the lease comes first. */
@@ -299,6 +301,7 @@ static void claim(struct council *c, uint64_t now_ms)
     if (quorum_term_compare(&c->voter.promised, &p->highest) > 0)
         p->highest = c->voter.promised;
     quorum_proposer_claim(p, now_ms);
+    c->n_asks = 0;
     c->gives_up_at_ms = now_ms + c->limits.claim_ms;
     c->claims_at_ms = c->gives_up_at_ms + c->limits.turn_ms + turn_ms(c);
     ask_all(c, now_ms);
@@ -394,6 +397,9 @@ void council_go_on(struct council *c, uint64_t now_ms)
         stand(c, now_ms);
     else if (!is_claiming(c))
         lead_on(c, now_ms);
-    if (!c->is_over && has_question(c) && now_ms >= c->asks_at_ms)
-        ask_all(c, now_ms);
+    if (c->is_over || !has_question(c) || now_ms < c->asks_at_ms)
+        return;
+    if (c->n_asks >= COUNCIL_ALONE_ASKS)
+        quorum_proposer_stand_alone(&c->proposer, now_ms);
+    ask_all(c, now_ms);
 }

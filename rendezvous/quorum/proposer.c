@@ -11,7 +11,7 @@ static void ask_anew(struct quorum_proposer *p, uint64_t now_ms)
 {
     p->yes.n = 0;
     p->asked_ms = now_ms;
-    p->keeps = false;
+    p->keeps = p->has_answer = false;
 }
 
 void quorum_proposer_claim(struct quorum_proposer *p, uint64_t now_ms)
@@ -19,6 +19,16 @@ void quorum_proposer_claim(struct quorum_proposer *p, uint64_t now_ms)
     p->term = (struct quorum_term){.number = p->highest.number + 1, .owner = p->id};
     p->highest = p->term;
     p->phase = QUORUM_CLAIMING;
+    p->is_alone = false;
+    ask_anew(p, now_ms);
+}
+
+/* Its own voter is asked now: the lease counts from that. */
+void quorum_proposer_stand_alone(struct quorum_proposer *p, uint64_t now_ms)
+{
+    if (p->phase != QUORUM_CLAIMING || !p->limits.alone || p->has_answer)
+        return;
+    p->is_alone = true;
     ask_anew(p, now_ms);
 }
 
@@ -85,6 +95,26 @@ bool quorum_proposer_asks(const struct quorum_proposer *p, uint64_t id)
     return quorum_record_names(find_record(p), id);
 }
 
+/* --- which votes are enough --- */
+
+static bool is_small(const struct quorum_proposer *p, const struct quorum_list *l)
+{
+    return l->n <= 2 && quorum_list_has(l, p->id);
+}
+
+static bool carries(const struct quorum_proposer *p, const struct quorum_record *r)
+{
+    const bool are_small = is_small(p, &r->voters) && (r->settled || is_small(p, &r->before));
+    return quorum_carries_record(&p->yes, r) ||
+           (p->is_alone && are_small && quorum_set_has(&p->yes, p->id));
+}
+
+/* The first of two voters may have been away while the other one took over alone. */
+static bool must_wait(const struct quorum_proposer *p)
+{
+    return p->limits.alone && p->newest.voters.n == 2 && p->yes.n < 2 && !p->is_alone;
+}
+
 /* --- answers --- */
 
 static void note_highest(struct quorum_proposer *p, const struct quorum_term *term)
@@ -101,7 +131,7 @@ static void hear_promise(struct quorum_proposer *p, const struct quorum_vote *vo
         p->newest = vote->record;
     else if (quorum_record_compare(&vote->record, &p->newest) == 0)
         p->newest.settled |= vote->record.settled;
-    if (!quorum_carries_record(&p->yes, &p->newest))
+    if (!carries(p, &p->newest) || must_wait(p))
         return;
     p->newest.term = p->term;
     p->newest.index = 0;
@@ -112,7 +142,7 @@ static void hear_promise(struct quorum_proposer *p, const struct quorum_vote *vo
 static void hear_stored(struct quorum_proposer *p)
 {
     const struct quorum_record *r = find_record(p);
-    if (!quorum_carries_record(&p->yes, r))
+    if (!carries(p, r))
         return;
     p->newest = *r;
     p->newest.settled = p->newest.settled || p->phase == QUORUM_LEADING;
@@ -151,6 +181,7 @@ void quorum_proposer_hear(struct quorum_proposer *p, const struct quorum_ask *as
         p->phase = QUORUM_OUTBID;
     if (!is_present(p, ask))
         return;
+    p->has_answer |= from != p->id;
     if (!vote->yes) {
         if (ask->type == QUORUM_CLAIM && quorum_record_compare(&vote->record, &p->newest) > 0)
             p->newest = vote->record; /* a newer list: others are to be asked as well */

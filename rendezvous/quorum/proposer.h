@@ -34,6 +34,8 @@ struct quorum_proposer {
     uint64_t asked_ms;           /* when that was sent first */
     uint64_t end_ms;             /* LEADING: it may act until then */
     bool keeps;                  /* LEADING: the question is KEEP */
+    bool has_answer;             /* CLAIMING: another voter has answered, with yes or no */
+    bool is_alone;               /* in this term the vote of the other one of two is not needed */
 };
 
 /* record   that this process' own voter has */
@@ -43,6 +45,10 @@ void quorum_proposer_init(struct quorum_proposer *p, const struct quorum_limits 
 /* Ask for promises, in a term above all that were seen. From any phase: a coordinator that claims
  * again remains one until its lease is over, since its voters obey no other before. */
 void quorum_proposer_claim(struct quorum_proposer *p, uint64_t now_ms);
+
+/* The other one of two voters has been asked often enough. If it has not answered this claim, its
+ * vote is not needed in this term. Nothing without limits.alone, and with more voters. */
+void quorum_proposer_stand_alone(struct quorum_proposer *p, uint64_t now_ms);
 
 /* Ask nothing more: a claim that takes too long, or a lease that is over, would only keep voters
  * from obeying another one. */

@@ -26,6 +26,14 @@ uint64_t quorum_voter_free_silent(struct quorum_voter *v, uint64_t now_ms)
     return 0;
 }
 
+void quorum_voter_adopt(struct quorum_voter *v, const struct quorum_record *record)
+{
+    if (quorum_record_compare(record, &v->record) > 0)
+        v->record = *record;
+    if (quorum_term_compare(&record->term, &v->promised) > 0)
+        v->promised = record->term;
+}
+
 void quorum_voter_reserve(struct quorum_voter *v, bool is_reserved)
 {
     v->is_reserved = is_reserved;

@@ -37,6 +37,8 @@ struct quorum_limits {
     uint64_t margin_ms; /* a voter obeys it for lease_ms and margin_ms after it heard it ... */
     uint64_t stay_ms;   /* ... and so much longer, unless its host is silent */
     uint64_t claim_ms;  /* and a candidate for so long */
+    bool alone;         /* of two voters one takes over without an answer of the other one. Both may
+                           do so, where neither hears the other */
 };
 
 struct quorum_voter {
@@ -63,6 +65,10 @@ void quorum_voter_reserve(struct quorum_voter *v, bool is_reserved);
 /* The host of the process that it obeys is silent: others may claim when the lease of that process
  * is over. returns when; 0: now, and they may */
 uint64_t quorum_voter_free_silent(struct quorum_voter *v, uint64_t now_ms);
+
+/* Store a record that was not written to this voter, if it is a newer one, and obey no lower term.
+ * A process has taken over alone (limits.alone), without this voter. */
+void quorum_voter_adopt(struct quorum_voter *v, const struct quorum_record *record);
 
 /* The process that it obeys has certainly ended, or has given up: others may claim at once. It
  * still obeys no lower term. */

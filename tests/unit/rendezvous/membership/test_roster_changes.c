@@ -231,6 +231,18 @@ START_TEST(a_node_whose_host_is_silent_is_lost_before_its_lease_expires)
 }
 END_TEST
 
+START_TEST(a_roster_that_is_replaced_dismisses_its_nodes)
+{
+    create_running(1, 2, 2, 0);
+    step((struct roster_input){.type = ROSTER_REPLACED, .text = "node2 has continued the job"});
+    assert_said(" 1<REFUSED 1 closed 2<REFUSED 2 closed");
+    const struct message_refused *m = &told(2, MESSAGE_REFUSED)->refused;
+    ck_assert_int_eq(m->why, MESSAGE_REFUSED_LOST);
+    ck_assert(m->again);
+    ck_assert_str_eq(m->text, "node2 has continued the job");
+}
+END_TEST
+
 START_TEST(a_silent_node_is_lost_when_its_lease_expires)
 {
     create_running(1, 2, 2, 0);
@@ -517,6 +529,7 @@ TEST_SUITE(roster_changes)
     tcase_add_test(all, a_node_that_reconnects_in_time_is_not_lost);
     tcase_add_test(all, a_new_link_of_a_node_replaces_the_old_one);
     tcase_add_test(all, a_node_that_does_not_reconnect_is_lost);
+    tcase_add_test(all, a_roster_that_is_replaced_dismisses_its_nodes);
     tcase_add_test(all, a_silent_node_is_lost_when_its_lease_expires);
     tcase_add_test(all, a_node_whose_host_is_silent_is_lost_before_its_lease_expires);
     tcase_add_test(all, a_roster_that_slept_declares_no_node_silent);

@@ -79,6 +79,7 @@ START_TEST(each_type_comes_out_as_it_went_in)
         if (type == BALLOT_OFFER) {
             b.at = (struct elector_address){.host = "a", .port = 7};
             b.order = 6;
+            b.alone = true;
         }
         if (type == BALLOT_VOTE) {
             b = write_ballot();

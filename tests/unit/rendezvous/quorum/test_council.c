@@ -14,7 +14,9 @@ static const struct council_limits *limits = &council_usual_limits;
 
 static struct council councils[N + 1]; /* by id */
 static struct council_orders did[N + 1];
-static bool is_cut[N + 1], has_slow_lease; /* slow: that is never reported */
+static bool is_cut[N + 1];  /* nothing happens at it */
+static bool is_parted;      /* no ballot arrives */
+static bool has_slow_lease; /* that is never reported */
 static uint64_t now_ms;
 
 static struct elector_address address_of(uint64_t id)
@@ -33,6 +35,7 @@ static void note(uint64_t id, const struct council_orders *o)
     d->committed |= o->committed;
     d->follow |= o->follow;
     d->over |= o->over;
+    d->merges |= o->merges;
     if (o->make) {
         d->has_past = o->has_past;
         d->past = o->past;
@@ -49,7 +52,7 @@ static void send_ballot(uint64_t from, uint64_t to, const struct ballot *b)
 {
     struct ballot answer;
     struct council_orders orders;
-    if (to > N || is_cut[from] || is_cut[to])
+    if (to > N || is_parted || is_cut[from] || is_cut[to])
         return;
     council_take(&councils[to], b, now_ms, &answer, &orders);
     carry_out(to, &orders);
@@ -103,7 +106,8 @@ static void offer(uint64_t id, uint64_t to)
                              .job = councils[id].job,
                              .from = id,
                              .at = address_of(id),
-                             .order = (uint32_t)id};
+                             .order = (uint32_t)id,
+                             .alone = councils[id].limits.quorum.alone};
     send_ballot(id, to, &b);
 }
 
@@ -112,7 +116,7 @@ static void create(bool stands)
     now_ms = 100000;
     forget_orders();
     memset(is_cut, 0, sizeof is_cut);
-    has_slow_lease = false;
+    has_slow_lease = is_parted = false;
     for (uint64_t id = 1; id <= N; id++) {
         const struct elector_address at = address_of(id);
         council_init(&councils[id], limits, id, &at, stands);
@@ -396,6 +400,144 @@ START_TEST(of_two_processes_only_the_coordinator_continues_without_the_other)
 }
 END_TEST
 
+/* Processes 1 and 2 vote, 1 coordinates, and each of them may continue alone. */
+static void begin_alone(void)
+{
+    static struct council_limits alone;
+    alone = council_usual_limits;
+    council_limits_set_alone(&alone);
+    limits = &alone;
+    create(true);
+    limits = &council_usual_limits;
+    found();
+    offer(2, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 2);
+    ck_assert_int_eq(council_get_lease(&councils[1]), COUNCIL_LEASE_ON);
+    commit(1, 4);
+    forget_orders();
+}
+
+START_TEST(one_of_two_continues_alone_if_that_is_permitted)
+{
+    begin_alone();
+    is_cut[1] = true; /* stopped */
+    note_ended(2, 1);
+    go_on(400);
+    ck_assert(!did[2].make); /* it asks */
+    go_on(200);
+    ck_assert(did[2].make && did[2].has_past);
+    ck_assert_uint_eq(did[2].past.generation, 4);
+    go_on(2000);
+    ck_assert_uint_eq(councils[2].proposer.newest.voters.n, 1);
+    commit(2, 5);
+    is_cut[1] = false;
+    go_on(1000);
+    ck_assert(did[1].give_up && did[1].follow && did[1].merges && !did[1].make);
+    offer(1, 2);
+    go_on(1000);
+    ck_assert_uint_eq(councils[2].proposer.newest.voters.n, 2);
+    ck_assert(!did[2].give_up);
+}
+END_TEST
+
+START_TEST(a_process_that_is_answered_does_not_continue_alone)
+{
+    begin_alone();
+    note_ended(2, 1); /* a packet filter has refused the connection */
+    go_on(3000);
+    ck_assert(!did[2].make && !did[1].give_up && !did[1].doubt);
+}
+END_TEST
+
+START_TEST(a_process_that_was_stopped_asks_before_it_continues_alone)
+{
+    begin_alone();
+    note_ended(2, 1);
+    go_on(50);
+    is_cut[2] = true; /* stopped, and no answer is read */
+    go_on(500);
+    is_cut[2] = false;
+    is_parted = true;
+    go_on(50);
+    ck_assert(!did[2].make);
+    is_parted = false;
+    go_on(3000);
+    ck_assert(!did[2].make && !did[1].give_up);
+}
+END_TEST
+
+static void part(void)
+{
+    begin_alone();
+    is_parted = true;
+    go_on(4000);
+    ck_assert(did[2].make && !did[1].give_up && !did[1].doubt);
+}
+
+START_TEST(two_parts_become_one_job_with_the_newer_coordinator)
+{
+    struct elector_address at;
+    part();
+    commit(1, 5);
+    commit(2, 5);
+    go_on(1000);
+    ck_assert(did[1].committed && did[2].committed);
+    ck_assert(council_next_stray(&councils[2], &at));
+    ck_assert_uint_eq(at.port, 1);
+    is_parted = false;
+    go_on(1000);
+    ck_assert(did[1].give_up && did[1].follow && did[1].merges);
+    ck_assert_uint_eq(did[1].leader.port, 2);
+    ck_assert(!did[2].give_up);
+    go_on(3000);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_FOLLOWING);
+    offer(1, 2);
+    go_on(1000);
+    ck_assert_uint_eq(councils[2].proposer.newest.voters.n, 2);
+    ck_assert(!council_next_stray(&councils[2], &at));
+}
+END_TEST
+
+START_TEST(a_part_that_has_begun_nothing_since_loses_nothing)
+{
+    part();
+    is_parted = false;
+    go_on(1000);
+    ck_assert(did[1].give_up && did[1].follow && !did[1].merges);
+}
+END_TEST
+
+START_TEST(a_process_with_another_setting_does_not_vote)
+{
+    begin_alone();
+    councils[3].limits.quorum.alone = false;
+    offer(3, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 2);
+    create(true);
+    councils[3].limits.quorum.alone = true;
+    found();
+    offer(2, 1);
+    offer(3, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 2);
+}
+END_TEST
+
+START_TEST(three_processes_need_two_also_where_one_may_continue_alone)
+{
+    begin_alone();
+    offer(3, 1);
+    go_on(1000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 3);
+    is_cut[1] = is_cut[3] = true;
+    note_ended(2, 1);
+    go_on(5000);
+    ck_assert(!did[2].make);
+}
+END_TEST
+
 START_TEST(ballots_of_another_job_change_nothing)
 {
     struct ballot b, answer;
@@ -583,6 +725,13 @@ TEST_SUITE(council)
     tcase_add_test(all, a_council_that_does_not_stand_replaces_only_one_that_has_resigned);
     tcase_add_test(all, a_coordinator_without_other_voters_just_ends);
     tcase_add_test(all, of_two_processes_only_the_coordinator_continues_without_the_other);
+    tcase_add_test(all, one_of_two_continues_alone_if_that_is_permitted);
+    tcase_add_test(all, a_process_that_is_answered_does_not_continue_alone);
+    tcase_add_test(all, a_process_that_was_stopped_asks_before_it_continues_alone);
+    tcase_add_test(all, two_parts_become_one_job_with_the_newer_coordinator);
+    tcase_add_test(all, a_part_that_has_begun_nothing_since_loses_nothing);
+    tcase_add_test(all, a_process_with_another_setting_does_not_vote);
+    tcase_add_test(all, three_processes_need_two_also_where_one_may_continue_alone);
     tcase_add_test(all, ballots_of_another_job_change_nothing);
     tcase_add_test(all, only_the_coordinator_itself_frees_its_voters);
     tcase_add_test(all, a_voter_that_has_missed_a_record_gets_it);
