@@ -134,6 +134,7 @@ struct job_world {
     struct etcd_settings *etcd; /* owned; etcd is used, and decides which node has the roster; NULL:
                                  * no etcd */
     bool failover;         /* c10d: another node replaces a coordinator that is lost or leaves */
+    bool failover_alone;   /* ... also the last one of two nodes, without an answer of the other */
     bool endpoint_once;    /* ... since no process at the endpoint begins the job a second time; */
     bool endpoint_guessed; /* that was not given */
     uint64_t host_timeout_ms; /* with `failover`: a node whose host does not answer for so long is

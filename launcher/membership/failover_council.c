@@ -77,6 +77,8 @@ void failover_tell_lease(struct failover_link *l)
 /* Not within a step of a roster. */
 static void obey(struct failover_link *l, const struct council_orders *o)
 {
+    if (o->merges)
+        failover_end_part(l, &o->leader);
     if (o->give_up)
         failover_drop_roster(l);
     if (o->certain)
@@ -125,6 +127,7 @@ void failover_queue_orders(struct failover_link *l, const struct council_orders 
     if (o->give_up)
         q->make = q->committed = q->certain = q->doubt = false;
     q->give_up |= o->give_up;
+    q->merges |= o->merges;
     q->doubt = (q->doubt && !o->certain) || o->doubt;
     q->make |= o->make;
     q->committed |= o->committed;
@@ -138,10 +141,9 @@ void failover_queue_orders(struct failover_link *l, const struct council_orders 
         q->certain = true;
         q->certain_until_ms = o->certain_until_ms;
     }
-    if (o->follow) {
-        q->follow = true;
+    q->follow |= o->follow;
+    if (o->follow || o->merges)
         q->leader = o->leader;
-    }
     uv_timer_start(&l->orders_due, on_orders_due, 0, 0);
 }
 
@@ -276,13 +278,16 @@ static uint64_t draw_number(void)
 }
 
 /* A lost coordinator is replaced only where the endpoint cannot begin the job once more: where MIN
- * nodes cannot come together twice, or where it is not started again. */
+ * nodes cannot come together twice, or where it is not started again; or where two parts of the job
+ * are accepted. */
 static void begin_council(struct failover_link *l, const struct elector_address *own)
 {
     const struct job_world *w = l->world;
-    const bool stands = w->endpoint_once || 2 * w->min_nodes > w->max_nodes;
-    const struct council_limits limits =
+    const bool stands = w->failover_alone || w->endpoint_once || 2 * w->min_nodes > w->max_nodes;
+    struct council_limits limits =
         w->host_timeout_ms > 0 ? council_limits_with(w->host_timeout_ms) : council_usual_limits;
+    if (w->failover_alone)
+        council_limits_set_alone(&limits);
     council_init(&l->council, &limits, draw_number(), own, stands);
 }
 
@@ -314,10 +319,16 @@ static void tell_failover(struct failover_link *l)
                       ": this ddprun, started again, could begin the job a second time. If it is "
                       "not started again, use --rdzv-conf endpoint=once",
                       w->min_nodes, w->max_nodes);
+    else if (w->failover_alone)
+        failover_note(l, CO_NOTE,
+                      "of two nodes that are left, each continues without the other one "
+                      "(--rdzv-conf failover=alone): if the network between them is cut, the job "
+                      "runs twice until it is back");
     else if (w->max_nodes == 2)
         failover_note(l, CO_NOTE,
                       "the other node continues if this node, the coordinator, leaves, but not if "
-                      "it is lost. With --rdzv-conf failover=off the job ends in either case");
+                      "it is lost. With --rdzv-conf failover=off the job ends in either case; with "
+                      "failover=alone it continues in either case");
     else
         failover_note(l, CO_NOTE,
                       "another node replaces the coordinator if this node is lost or leaves. With "
@@ -342,11 +353,12 @@ void failover_on_roster(void *arg, struct local_roster *own)
     failover_offer_soon(l);
 }
 
-/* Another coordinator has this job, which has begun no generation here. */
-void failover_yield(struct failover_link *l)
+/* Another coordinator has this job, which was begun again here. */
+void failover_yield(struct failover_link *l, const struct elector_address *leader)
 {
     const struct elector_address own = l->council.own;
-    const struct council_orders orders = {.give_up = true};
+    const struct council_orders orders = {
+        .give_up = true, .merges = l->world->failover_alone, .leader = *leader};
     begin_council(l, &own);
     failover_queue_orders(l, &orders);
 }

@@ -26,12 +26,34 @@ enum {
 
 /* --- ballots --- */
 
+/* No other process would continue what this one has begun. */
+static bool is_only_voter(const struct failover_link *l)
+{
+    return l->council.proposer.newest.voters.n == 1;
+}
+
 /* A coordinator calls at the endpoint, where a ddprun that was started again may have begun the job
- * once more. It has begun no generation: it joins the other one. */
+ * once more. If it has begun no generation, it joins the other one; where two parts of a job are
+ * accepted, also later. */
 static bool must_yield(const struct failover_link *l, const struct ballot *b)
 {
+    const bool may = l->record.n_nodes == 0 ||
+                     (l->world->failover_alone && l->own_roster == NULL && is_only_voter(l));
     return b->type == BALLOT_OFFER && b->job != 0 && l->council.job != 0 &&
-           b->job != l->council.job && l->roster != NULL && l->record.n_nodes == 0;
+           b->job != l->council.job && l->roster != NULL && may;
+}
+
+/* Each of two nodes has to expect of the other one what that one does. */
+static void check_offer(struct failover_link *l, const struct ballot *b)
+{
+    if (b->type != BALLOT_OFFER || b->alone == l->world->failover_alone || l->told_differs ||
+        l->roster == NULL)
+        return;
+    l->told_differs = true;
+    failover_note(l, CO_WARNING,
+                  "the node at %s port %u has no vote on the next coordinator: it was started %s "
+                  "--rdzv-conf failover=alone, unlike this node; use the same setting on all nodes",
+                  b->at.host, b->at.port, b->alone ? "with" : "without");
 }
 
 /* The coordinator is heard, and this process knows which one it is. One that has lost the
@@ -48,11 +70,12 @@ static void redirect(const struct failover_link *l, struct ballot *answer)
 static void on_question(void *arg, const struct ballot *b, struct ballot *answer)
 {
     struct failover_link *l = arg;
+    check_offer(l, b);
     if (must_yield(l, b)) {
         l->known[0] = b->at;
         l->n_known = 1;
         l->seen = (struct ballot){0};
-        l->calls.yield(l);
+        l->calls.yield(l, &b->at);
     }
     if (l->council.id != 0)
         l->calls.take_ballot(l, b, answer);
@@ -243,13 +266,22 @@ static bool is_voter(const struct failover_link *l)
     return quorum_list_has(&l->council.voter.record.voters, l->council.id);
 }
 
-/* A coordinator elsewhere than at the endpoint calls there. */
-static void call_at_endpoint(struct failover_link *l)
+/* A coordinator elsewhere than at the endpoint calls there. Where a process may take over alone,
+ * each coordinator also calls at those that have voted: one of them may coordinate another part. */
+static void call_others(struct failover_link *l)
 {
-    const struct elector_address at = failover_endpoint(l);
-    const struct ballot b = {
-        .type = BALLOT_OFFER, .job = l->council.job, .from = l->council.id, .at = l->council.own};
-    if (l->own_roster != NULL && l->council.own.port != 0)
+    struct elector_address at = failover_endpoint(l);
+    const struct ballot b = {.type = BALLOT_OFFER,
+                             .job = l->council.job,
+                             .from = l->council.id,
+                             .at = l->council.own,
+                             .order = l->own_index,
+                             .alone = l->world->failover_alone};
+    if (l->council.own.port == 0)
+        return;
+    if (l->own_roster != NULL)
+        ballot_links_send(l->ballots, &at, &b);
+    if (l->world->failover_alone && council_next_stray(&l->council, &at))
         ballot_links_send(l->ballots, &at, &b);
 }
 
@@ -272,7 +304,8 @@ static void ask_coordinator(struct failover_link *l)
                                  .job = l->council.job,
                                  .from = l->council.id,
                                  .at = l->council.own,
-                                 .order = l->own_index};
+                                 .order = l->own_index,
+                                 .alone = l->world->failover_alone};
     if (offers(l) && !is_voter(l))
         ballot_links_send(l->ballots, &to, &offer);
     else if (!is_voter(l) || !has_reached_leader(l))
@@ -292,7 +325,7 @@ static void on_offer(uv_timer_t *timer)
     const bool is_often = offers(l) || l->roster != NULL;
     uv_timer_start(&l->offer, on_offer, is_often ? OFFER_MS : READ_MS + turn_ms(l), 0);
     if (l->roster != NULL) {
-        call_at_endpoint(l);
+        call_others(l);
         failover_check_reach(l);
     } else if (l->is_up) {
         ask_coordinator(l);

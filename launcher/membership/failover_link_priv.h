@@ -46,7 +46,8 @@ struct failover_calls {
     void (*take_ballot)(struct failover_link *l, const struct ballot *b, struct ballot *answer);
     void (*note_ended)(struct failover_link *l, const struct elector_address *at);
     void (*note_silent)(struct failover_link *l, bool is_silent); /* the coordinator's host */
-    void (*yield)(struct failover_link *l); /* another coordinator has this job */
+    void (*yield)(struct failover_link *l,
+                  const struct elector_address *leader); /* another coordinator has this job */
 
     /* failover_roster.c */
     void (*follow)(struct failover_link *l, const struct elector_address *leader);
@@ -126,7 +127,7 @@ struct failover_link {
     struct failover_reached reached[FAILOVER_REACHED];
     uint32_t reached_turn;
     char lost_text[FAILOVER_TEXT_BYTES]; /* why a process could not be reached last */
-    bool told_unreached;
+    bool told_unreached, told_differs;
 
     struct close_group close_group; /* also of rosters that were closed */
 };
@@ -143,7 +144,7 @@ void failover_note_silent(struct failover_link *l, bool is_silent);
 void failover_tell_lease(struct failover_link *l); /* that of this node, by the council */
 void failover_note_leased(struct failover_link *l);
 void failover_resign(struct failover_link *l, const struct elector_record *last);
-void failover_yield(struct failover_link *l);
+void failover_yield(struct failover_link *l, const struct elector_address *leader);
 
 void failover_listen(struct failover_link *l); /* unless it does */
 void failover_on_roster(void *arg, struct local_roster *own);
@@ -153,6 +154,9 @@ bool failover_on_endpoint_control(void *arg, int fd, const uint8_t *bytes, size_
 
 void failover_prepare_roster(void *arg, struct jobs_opts *opts);
 void failover_drop_roster(struct failover_link *l); /* NULL is fine */
+
+/* Before that: the job continues at `leader`, without what the roster here has begun. */
+void failover_end_part(struct failover_link *l, const struct elector_address *leader);
 
 /* r   NULL: no generation has begun */
 void failover_lead(struct failover_link *l, const struct elector_record *r);

@@ -92,6 +92,20 @@ static int make_roster(struct failover_link *l, const struct roster_past *past,
     return rc;
 }
 
+/* What nodes have done here since is not in the record that the job continues from. */
+void failover_end_part(struct failover_link *l, const struct elector_address *leader)
+{
+    char text[FAILOVER_TEXT_BYTES];
+    if (l->roster == NULL || l->record.n_nodes == 0)
+        return;
+    snprintf(text, sizeof text,
+             "the job has continued at %.200s port %u without this node, which was not heard there "
+             "(--rdzv-conf failover=alone): what this part of the job has begun since then ends",
+             leader->host, leader->port);
+    failover_note(l, CO_WARNING, "%s, and its nodes join there", text);
+    jobs_tell_replaced(local_roster_jobs(l->roster), text);
+}
+
 void failover_drop_roster(struct failover_link *l)
 {
     if (l->roster == NULL)
@@ -148,6 +162,12 @@ static void tell_past(struct failover_link *l, const struct elector_record *r)
         failover_note(l, CO_NOTE,
                       "this node is the coordinator now; generation %" PRIu32 " continues",
                       r->generation);
+    if (l->council.proposer.is_alone)
+        failover_note(
+            l, CO_WARNING,
+            "the other node that votes does not answer, and this one continues alone "
+            "(--rdzv-conf failover=alone): if the other one still runs, the job runs twice "
+            "until they reach each other");
     if (!note_silent_host(l, r))
         probe_host(l, r);
 }

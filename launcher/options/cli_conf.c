@@ -106,6 +106,21 @@ static int set_word(const char *what, const char *value, const char *yes, const 
                          what, yes, no);
 }
 
+static int set_failover(const char *what, const char *value, enum cli_conf_failover *ret,
+                        struct co_error *err)
+{
+    static const char *const words[] = {[CLI_CONF_FAILOVER_OFF] = "off",
+                                        [CLI_CONF_FAILOVER_MAJORITY] = "majority",
+                                        [CLI_CONF_FAILOVER_ALONE] = "alone"};
+    for (int i = CLI_CONF_FAILOVER_OFF; i <= CLI_CONF_FAILOVER_ALONE; i++)
+        if (strcmp(value, words[i]) == 0) {
+            *ret = (enum cli_conf_failover)i;
+            return 0;
+        }
+    return co_fail(err, -EINVAL, "invalid value '%.60s' for %s: expected majority, alone or off",
+                   value, what);
+}
+
 static int set_one(const struct setting *s, const char *what, const char *value,
                    struct cli_conf *conf, struct co_error *err)
 {
@@ -144,7 +159,7 @@ static int set_one(const struct setting *s, const char *what, const char *value,
     case IS_HOST:
         return set_is_host(what, value, &conf->is_host, err);
     case FAILOVER:
-        return set_word(what, value, "majority", "off", &conf->failover, err);
+        return set_failover(what, value, &conf->failover, err);
     case HOST_TIMEOUT:
         if (ms != 0 && (ms < HOST_TIMEOUT_MIN_MS || ms > HOST_TIMEOUT_MAX_MS))
             return co_fail(err, -ERANGE,
@@ -348,9 +363,10 @@ int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_err
     int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
     if (rc < 0)
         return rc;
-    w->failover =
-        w->failover && (conf.failover == CLI_CONF_WORD_UNSAID ? may_lose_a_node(spec)
-                                                              : conf.failover == CLI_CONF_WORD_YES);
+    w->failover = w->failover && (conf.failover == CLI_CONF_FAILOVER_UNSAID
+                                      ? may_lose_a_node(spec)
+                                      : conf.failover != CLI_CONF_FAILOVER_OFF);
+    w->failover_alone = w->failover && conf.failover == CLI_CONF_FAILOVER_ALONE;
     w->comes_again = is_started_again(d);
     w->endpoint_once = conf.endpoint_once == CLI_CONF_WORD_UNSAID
                            ? !w->comes_again

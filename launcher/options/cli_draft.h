@@ -231,6 +231,12 @@ enum { CLI_CONF_KEY_BYTES = 64 };
 
 enum cli_conf_host { CLI_CONF_HOST_UNSAID, CLI_CONF_HOST_YES, CLI_CONF_HOST_NO };
 enum cli_conf_word { CLI_CONF_WORD_UNSAID, CLI_CONF_WORD_YES, CLI_CONF_WORD_NO };
+enum cli_conf_failover {
+    CLI_CONF_FAILOVER_UNSAID,
+    CLI_CONF_FAILOVER_OFF,
+    CLI_CONF_FAILOVER_MAJORITY,
+    CLI_CONF_FAILOVER_ALONE,
+};
 
 struct cli_conf {                     /* 0: not given, unless noted otherwise */
     uint64_t join_timeout_ms;         /* c10d: until the first generation */
@@ -240,7 +246,7 @@ struct cli_conf {                     /* 0: not given, unless noted otherwise */
     uint64_t keep_alive_interval_ms;  /* c10d: between keep-alives */
     uint32_t keep_alive_max_attempt;  /* and how many may be missed, 2 or more */
     enum cli_conf_host is_host;       /* c10d: is this node the endpoint's? */
-    enum cli_conf_word failover;      /* c10d: majority */
+    enum cli_conf_failover failover;  /* c10d */
     uint64_t host_timeout_ms;         /* 0: unsaid, or off */
     enum cli_conf_word endpoint_once; /* c10d: its ddprun is not started again */
     struct etcd_settings etcd;

@@ -284,6 +284,11 @@ START_TEST(failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves
     ck_assert(!w->failover);
     JOB("ddprun", "-N2", C10D, "--rdzv-conf=failover=majority", "train.py");
     ck_assert(w->failover);
+    ck_assert(!w->failover_alone);
+    JOB("ddprun", "-N2", C10D, "--rdzv-conf=failover=alone", "train.py");
+    ck_assert(w->failover && w->failover_alone);
+    JOB("ddprun", "-N1", "--rdzv-backend=c10d", "--rdzv-conf=failover=alone", "train.py");
+    ck_assert(!w->failover && !w->failover_alone);
     JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=majority,endpoint=once", "train.py");
     ck_assert(w->failover && w->endpoint_once && !w->endpoint_guessed);
     JOB("ddprun", "-N2:3", C10D, "--rdzv-conf=failover=off,endpoint=again", "train.py");
@@ -310,9 +315,9 @@ START_TEST(failover_is_a_setting_of_nodes_that_find_their_coordinator_themselves
                                "a duration from 300 to 1000 ms");
     ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "host_timeout=1001ms", &conf, &err), -ERANGE);
     ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "host_timeout=x", &conf, &err), -EINVAL);
-    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "failover=alone", &conf, &err), -EINVAL);
-    ck_assert_str_eq(err.text,
-                     "invalid value 'alone' for --rdzv-conf failover: expected majority or off");
+    ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "failover=all", &conf, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "invalid value 'all' for --rdzv-conf failover: expected majority, "
+                               "alone or off");
     ck_assert_int_eq(cli_conf_parse("--rdzv-conf", "endpoint=maybe", &conf, &err), -EINVAL);
 }
 END_TEST
