@@ -78,7 +78,8 @@ def kill_one(args, job, ranks, victim, saved):
     os.kill(ranks[victim], signal.SIGKILL)
     loaded = hear(job, "loaded", args.n)
     steps = hear(job, "step", args.n)
-    got = {"seconds": max(r["at"] for r in steps) - begin, "load": max(r["took"] for r in loaded), "begin": max(r["begun"] for r in loaded) - begin,
+    got = {"seconds": max(r["at"] for r in steps) - begin, "load": max(r["took"] for r in loaded),
+           "cpu": max(r["cpu"] for r in loaded), "begin": max(r["begun"] for r in loaded) - begin,
            "saves": [max(save) for save in zip(*(r["saves"] for r in saved))], "bytes": saved[0]["bytes"], "memory_mb": max(r["memory_mb"] for r in saved)}
     ranks.update((r["rank"], r["pid"]) for r in steps)
     saved[:] = hear(job, "saved", args.n)
@@ -106,11 +107,12 @@ def describe(args, runs, pair):
             kills = [jobs[kill] for jobs in of]
             low, middle = results.spread(r["seconds"] for r in kills)
             rows.append([way, kill + 1, len(of), f"{low:.2f}", f"{middle:.2f}", f"{max(r['seconds'] for r in kills):.2f}",
-                         f"{results.spread(r['begin'] for r in kills)[1]:.2f}", f"{results.spread(r['load'] for r in kills)[1]:.2f}"])
+                         f"{results.spread(r['begin'] for r in kills)[1]:.2f}", f"{results.spread(r['load'] for r in kills)[1]:.2f}",
+                         f"{results.spread(r['cpu'] for r in kills)[1]:.2f}"])
     text = (f"{args.n} ranks with {mb:.0f} MB of state each, PyTorch on gloo. Seconds from kill -9 of a rank to the first step of all ranks with the state "
-            "loaded, a step that writes all of it (min, median, max), and of the medians: until the script of the last rank begins, and the load. After the "
-            "1st kill the ranks saved twice before the 2nd:\n\n"
-            + results.table(["state in", "kill", "runs", "min s", "median s", "max s", "begin s", "load s"], rows))
+            "loaded, a step that writes all of it (min, median, max), and of the medians: until the script of the last rank begins, the load, and the "
+            "CPU time of the load in one rank. After the 1st kill the ranks saved twice before the 2nd:\n\n"
+            + results.table(["state in", "kill", "runs", "min s", "median s", "max s", "begin s", "load s", "load CPU s"], rows))
     rows = [[way, *(f"{results.spread(r[kill]['saves'][i] for r in of)[1]:.2f}" for kill, i in ((0, 0), (0, 1), (0, 3), (1, 0), (1, 1)))]
             for way, of in runs.items()]
     rows.append(["memory, two nodes of 1 rank", *(f"{pair[0][i]:.2f}" for i in (0, 1, 3)), "", ""])

@@ -66,7 +66,7 @@ if generation == 0:
     for number, tensor in enumerate(tensors):
         tensor.fill_(number)
 else:
-    at = time.monotonic()
+    at, cpu = time.monotonic(), time.process_time()
     state = load()
     if state is None:
         raise SystemExit("no state was found")
@@ -75,7 +75,7 @@ else:
     for number, tensor in enumerate(tensors):
         if tensor[0] != number + step or tensor[-1] != number + step:
             raise SystemExit(f"tensor {number} has {tensor[0]} and {tensor[-1]} after step {step}")
-    tell("loaded", begun=begun, took=time.monotonic() - at)
+    tell("loaded", begun=begun, took=time.monotonic() - at, cpu=time.process_time() - cpu)
 
 gradients = torch.ones(GRADIENTS)
 
