@@ -183,6 +183,7 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
                      struct job_spec *spec, struct co_error *err)
 {
     const bool starts_others = cli_has_hosts(d);
+    struct cli_conf conf = {0};
     spec->verbose = d->verbose;
     int rc = starts_others ? cli_set_hosts(d, argv, spec, err) : 0;
     rc = rc ?: cli_set_nodes(d, spec, err);
@@ -192,9 +193,10 @@ static int make_spec(const struct draft *d, char *const *argv, char *const *word
         rc = set_ranks(d, spec, err);
     rc = rc
         ?: cli_count_programs(d, spec, err)
-        ?: cli_set_meeting(d, spec, err)
+        ?: cli_read_conf(d, &conf, err)
+        ?: cli_set_meeting(d, &conf, spec, err)
         ?: cli_set_end(d, spec, err)
-        ?: cli_set_failover(d, spec, err)
+        ?: cli_set_failover(d, &conf, spec, err)
         ?: cli_set_health(d, spec, err)
         ?: cli_set_output(d, spec, err)
         ?: cli_flag(d, OPTION_DRY_RUN, &spec->dry_run, err)

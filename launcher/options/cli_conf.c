@@ -243,6 +243,13 @@ int cli_conf_parse(const char *what, const char *text, struct cli_conf *ret, str
     return 0;
 }
 
+int cli_read_conf(const struct draft *d, struct cli_conf *ret, struct co_error *err)
+{
+    const struct given *g = &d->given[OPTION_RDZV_CONF];
+    *ret = (struct cli_conf){0};
+    return g->value != NULL ? cli_conf_parse(g->by, g->value, ret, err) : 0;
+}
+
 /* --- the options --- */
 
 /* The options win over torchrun's settings, which win over the defaults. */
@@ -299,28 +306,27 @@ static int set_etcd(const struct etcd_settings *s, const struct given *g, struct
                     g->by, w->endpoint_host);
 }
 
-int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
-                  struct co_error *err)
+int cli_set_terms(const struct draft *d, const struct cli_conf *conf, bool is_static,
+                  struct job_spec *spec, struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_RDZV_CONF];
     struct job_world *w = &spec->world;
-    struct cli_conf conf = {0};
-    int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
-    if (rc == 0 && w->has_others && conf.unknown[0] != '\0')
+    int rc = 0;
+    if (w->has_others && conf->unknown[0] != '\0')
         rc = cli_note(spec, err, "%s: unknown setting '%s' ignored; see --rdzv-conf in ddprun(1)",
-                      g->by, conf.unknown);
-    rc = rc ?: set_times(d, &conf, is_static, spec, err);
+                      g->by, conf->unknown);
+    rc = rc ?: set_times(d, conf, is_static, spec, err);
     if (rc < 0)
         return rc;
-    if (w->etcd != NULL && (rc = set_etcd(&conf.etcd, g, spec, err)) < 0)
+    if (w->etcd != NULL && (rc = set_etcd(&conf->etcd, g, spec, err)) < 0)
         return rc;
-    set_lease(&conf, w);
+    set_lease(conf, w);
     w->failover = !is_static && w->etcd == NULL && spec->remote == NULL && w->has_others &&
                   w->max_nodes > 1 &&
                   (d->assignment == NULL || d->assignment->may_move); /* cli_set_failover() */
     bool is_settled = spec->remote != NULL || d->assignment != NULL;
-    if (!is_static && !is_settled && conf.is_host != CLI_CONF_HOST_UNSAID)
-        w->host = conf.is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
+    if (!is_static && !is_settled && conf->is_host != CLI_CONF_HOST_UNSAID)
+        w->host = conf->is_host == CLI_CONF_HOST_YES ? JOB_HOST_HERE : JOB_HOST_ELSEWHERE;
     return 0;
 }
 
@@ -355,30 +361,28 @@ static void drop_unused_endpoints(struct job_world *w)
         w->n_also = n_others;
 }
 
-int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_error *err)
+int cli_set_failover(const struct draft *d, const struct cli_conf *conf, struct job_spec *spec,
+                     struct co_error *err)
 {
     const struct given *g = &d->given[OPTION_RDZV_CONF];
     struct job_world *w = &spec->world;
-    struct cli_conf conf = {0};
-    int rc = g->value != NULL ? cli_conf_parse(g->by, g->value, &conf, err) : 0;
-    if (rc < 0)
-        return rc;
-    w->failover = w->failover && (conf.failover == CLI_CONF_FAILOVER_UNSAID
+    int rc = 0;
+    w->failover = w->failover && (conf->failover == CLI_CONF_FAILOVER_UNSAID
                                       ? may_lose_a_node(spec)
-                                      : conf.failover != CLI_CONF_FAILOVER_OFF);
-    w->failover_alone = w->failover && conf.failover == CLI_CONF_FAILOVER_ALONE;
+                                      : conf->failover != CLI_CONF_FAILOVER_OFF);
+    w->failover_alone = w->failover && conf->failover == CLI_CONF_FAILOVER_ALONE;
     w->comes_again = is_started_again(d);
-    w->endpoint_once = conf.endpoint_once == CLI_CONF_WORD_UNSAID
+    w->endpoint_once = conf->endpoint_once == CLI_CONF_WORD_UNSAID
                            ? !w->comes_again
-                           : conf.endpoint_once == CLI_CONF_WORD_YES;
-    w->endpoint_guessed = conf.endpoint_once == CLI_CONF_WORD_UNSAID;
+                           : conf->endpoint_once == CLI_CONF_WORD_YES;
+    w->endpoint_guessed = conf->endpoint_once == CLI_CONF_WORD_UNSAID;
     w->seek_ms = w->failover ? find_seek_ms(w) : 0;
     if (w->failover && d->assignment != NULL && w->host == JOB_HOST_HERE)
         w->host = JOB_HOST_FOUND_OUT; /* others may have replaced it, and its address is needed */
     if (d->assignment != NULL)
         drop_unused_endpoints(w);
-    w->host_timeout_ms = w->failover ? conf.host_timeout_ms : 0;
-    if (conf.host_timeout_ms > 0 && !w->failover && w->has_others)
+    w->host_timeout_ms = w->failover ? conf->host_timeout_ms : 0;
+    if (conf->host_timeout_ms > 0 && !w->failover && w->has_others)
         rc =
             cli_note(spec, err,
                      "%s: host_timeout has no effect without --rdzv-conf failover=majority", g->by);

@@ -178,15 +178,19 @@ void cli_managers_fini(struct cli_schedulers *m);
 
 /* --- the other parts --- */
 
+struct cli_conf; /* cli_conf.c */
+
 /* In this order: each fills its fields of spec, and the last two read
  * n_local. cli_set_meeting() reads how many nodes there are.
+ * conf      what cli_read_conf() has read
  *
  * returns   0, -EINVAL, -ERANGE (a number out of bounds), -ENOMEM, and -errno of the world */
 int cli_set_nodes(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_devices(const struct draft *d, struct job_spec *spec, struct co_error *err);
-int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err);
-int cli_set_terms(const struct draft *d, bool is_static, struct job_spec *spec,
-                  struct co_error *err); /* by cli_set_meeting() */
+int cli_set_meeting(const struct draft *d, const struct cli_conf *conf, struct job_spec *spec,
+                    struct co_error *err);
+int cli_set_terms(const struct draft *d, const struct cli_conf *conf, bool is_static,
+                  struct job_spec *spec, struct co_error *err); /* by cli_set_meeting() */
 int cli_set_output(const struct draft *d, struct job_spec *spec, struct co_error *err);
 int cli_set_end(const struct draft *d, struct job_spec *spec, struct co_error *err);
 
@@ -258,8 +262,12 @@ struct cli_conf {                     /* 0: not given, unless noted otherwise */
  * returns   0; -EINVAL, -ERANGE: the text names the setting */
 int cli_conf_parse(const char *what, const char *text, struct cli_conf *ret, struct co_error *err);
 
+/* The same of --rdzv-conf, if it is given. */
+int cli_read_conf(const struct draft *d, struct cli_conf *ret, struct co_error *err);
+
 /* Whether another node replaces a lost coordinator; reads how many restarts there are, and what
  * cli_set_meeting() has set. */
-int cli_set_failover(const struct draft *d, struct job_spec *spec, struct co_error *err);
+int cli_set_failover(const struct draft *d, const struct cli_conf *conf, struct job_spec *spec,
+                     struct co_error *err);
 
 #endif

@@ -470,7 +470,8 @@ static int set_local_addr(const struct draft *d, struct job_spec *spec, struct c
         ?: cli_copy(g->value, &w->node_name, err);
 }
 
-int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_error *err)
+int cli_set_meeting(const struct draft *d, const struct cli_conf *conf, struct job_spec *spec,
+                    struct co_error *err)
 {
     enum backend backend = STATIC;
     const struct given *addr = &d->given[OPTION_MASTER_ADDR], *role = &d->given[OPTION_ROLE];
@@ -483,5 +484,5 @@ int cli_set_meeting(const struct draft *d, struct job_spec *spec, struct co_erro
                                : set_alone(d, backend, spec, err))
         ?: set_run_id(d, backend, spec, err)
         ?: set_local_addr(d, spec, err)
-        ?: cli_set_terms(d, backend == STATIC, spec, err);
+        ?: cli_set_terms(d, conf, backend == STATIC, spec, err);
 }
