@@ -499,6 +499,26 @@ START_TEST(two_parts_become_one_job_with_the_newer_coordinator)
 }
 END_TEST
 
+/* The other one does not hear that this one is there, and does not make it a voter. */
+START_TEST(a_process_that_has_given_its_part_up_does_not_lead_it_again)
+{
+    const struct ballot read = {.type = BALLOT_READ, .job = 77, .from = 1};
+    struct ballot answer;
+    struct council_orders orders;
+    part();
+    commit(2, 5);
+    council_take(&councils[2], &read, now_ms, &answer, &orders);
+    carry_out(2, &orders);
+    council_take(&councils[1], &answer, now_ms, NULL, &orders);
+    carry_out(1, &orders);
+    ck_assert(did[1].give_up && did[1].follow);
+    forget_orders();
+    go_on(5000);
+    ck_assert(!did[1].make);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_FOLLOWING);
+}
+END_TEST
+
 START_TEST(a_part_that_has_begun_nothing_since_loses_nothing)
 {
     part();
@@ -729,6 +749,7 @@ TEST_SUITE(council)
     tcase_add_test(all, a_process_that_is_answered_does_not_continue_alone);
     tcase_add_test(all, a_process_that_was_stopped_asks_before_it_continues_alone);
     tcase_add_test(all, two_parts_become_one_job_with_the_newer_coordinator);
+    tcase_add_test(all, a_process_that_has_given_its_part_up_does_not_lead_it_again);
     tcase_add_test(all, a_part_that_has_begun_nothing_since_loses_nothing);
     tcase_add_test(all, a_process_with_another_setting_does_not_vote);
     tcase_add_test(all, three_processes_need_two_also_where_one_may_continue_alone);
