@@ -23,15 +23,6 @@ void quorum_proposer_claim(struct quorum_proposer *p, uint64_t now_ms)
     ask_anew(p, now_ms);
 }
 
-/* Its own voter is asked now: the lease counts from that. */
-void quorum_proposer_stand_alone(struct quorum_proposer *p, uint64_t now_ms)
-{
-    if (p->phase != QUORUM_CLAIMING || !p->limits.alone || p->has_answer)
-        return;
-    p->is_alone = true;
-    ask_anew(p, now_ms);
-}
-
 void quorum_proposer_give_up(struct quorum_proposer *p)
 {
     p->phase = QUORUM_IDLE;
@@ -97,22 +88,36 @@ bool quorum_proposer_asks(const struct quorum_proposer *p, uint64_t id)
 
 /* --- which votes are enough --- */
 
-static bool is_small(const struct quorum_proposer *p, const struct quorum_list *l)
+static bool is_small_list(const struct quorum_proposer *p, const struct quorum_list *l)
 {
     return l->n <= 2 && quorum_list_has(l, p->id);
 }
 
+static bool is_small(const struct quorum_proposer *p, const struct quorum_record *r)
+{
+    return is_small_list(p, &r->voters) && (r->settled || is_small_list(p, &r->before));
+}
+
 static bool carries(const struct quorum_proposer *p, const struct quorum_record *r)
 {
-    const bool are_small = is_small(p, &r->voters) && (r->settled || is_small(p, &r->before));
     return quorum_carries_record(&p->yes, r) ||
-           (p->is_alone && are_small && quorum_set_has(&p->yes, p->id));
+           (p->is_alone && is_small(p, r) && quorum_set_has(&p->yes, p->id));
 }
 
 /* The first of two voters may have been away while the other one took over alone. */
 static bool must_wait(const struct quorum_proposer *p)
 {
     return p->limits.alone && p->newest.voters.n == 2 && p->yes.n < 2 && !p->is_alone;
+}
+
+/* Its own voter is asked now: the lease counts from that. */
+void quorum_proposer_stand_alone(struct quorum_proposer *p, uint64_t now_ms)
+{
+    if (p->phase != QUORUM_CLAIMING || !p->limits.alone || p->has_answer ||
+        !is_small(p, &p->newest))
+        return;
+    p->is_alone = true;
+    ask_anew(p, now_ms);
 }
 
 /* --- answers --- */
@@ -172,6 +177,14 @@ static bool is_outbid(const struct quorum_proposer *p, const struct quorum_ask *
            quorum_term_compare(&vote->promised, &p->term) > 0;
 }
 
+/* A claim is not alone any more: the answer may report another list. */
+static void note_answer(struct quorum_proposer *p)
+{
+    p->has_answer = true;
+    if (p->phase == QUORUM_CLAIMING)
+        p->is_alone = false;
+}
+
 void quorum_proposer_hear(struct quorum_proposer *p, const struct quorum_ask *ask, uint64_t from,
                           const struct quorum_vote *vote)
 {
@@ -181,7 +194,8 @@ void quorum_proposer_hear(struct quorum_proposer *p, const struct quorum_ask *as
         p->phase = QUORUM_OUTBID;
     if (!is_present(p, ask))
         return;
-    p->has_answer |= from != p->id;
+    if (from != p->id)
+        note_answer(p);
     if (!vote->yes) {
         if (ask->type == QUORUM_CLAIM && quorum_record_compare(&vote->record, &p->newest) > 0)
             p->newest = vote->record; /* a newer list: others are to be asked as well */

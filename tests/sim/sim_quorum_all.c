@@ -11,6 +11,9 @@
  * reserved then, and it writes no list that others carry. Checked: meanwhile no voters that carry
  * the record of another process obey that process.
  *
+ * Where of two voters one takes over alone (limits.alone), the same holds if the other one has
+ * ended when all had one record.
+ *
  * Variants, each with a rule left out, must be found to break that: a search that finds nothing
  * proves something only if it can find. The argument `all` adds larger worlds. */
 #include "rendezvous/quorum/proposer.h"
@@ -22,7 +25,17 @@
 
 enum { MAX_PROCESSES = 3, MAX_ASKS = 24, MAX_DEPTH = 400, VALUE_BITS = 4 };
 
-enum mutant { NO_MUTANT, NO_BEFORE, ANY_HALF, AMNESIA, NO_RESERVE, GROWS, UNSTORED };
+enum mutant {
+    NO_MUTANT,
+    NO_BEFORE,
+    ANY_HALF,
+    AMNESIA,
+    NO_RESERVE,
+    GROWS,
+    UNSTORED,
+    ALONE_ENDED, /* none: of two voters one may be alone where the other one has ended */
+    ALONE_LIVES  /* ... or lives: the documented split */
+};
 
 struct config {
     const char *name;
@@ -47,9 +60,10 @@ struct world {
     uint64_t decided; /* the longest value */
     bool lacks_lease[MAX_PROCESSES];
     uint32_t n_forgotten;
+    uint32_t ended; /* a bit for each process to which nothing happens any more */
 };
 
-enum act_type { CLAIM, WRITE, KEEP, ARRIVE, FORGET, LEASE_OFF, LEASE_ON };
+enum act_type { CLAIM, WRITE, KEEP, ARRIVE, FORGET, LEASE_OFF, LEASE_ON, END, ALONE };
 
 struct act {
     enum act_type type;
@@ -129,7 +143,7 @@ static void check_leases(const struct world *w)
 
 static void world_init(struct world *w, const struct config *c)
 {
-    const struct quorum_limits limits = {0}; /* no promise lasts */
+    const struct quorum_limits limits = {.alone = c->mutant >= ALONE_ENDED}; /* no promise lasts */
     struct quorum_record r = {.term = {1, id_of(0)}, .settled = true, .value = 1};
     *w = (struct world){.config = c, .n_terms = 1, .decided = 1};
     for (uint32_t i = 0; i < c->n_voters; i++)
@@ -196,13 +210,41 @@ static bool carries_alone(uint32_t process, const struct quorum_list *l)
     return quorum_carries(&self, l);
 }
 
+static bool has_ended(const struct world *w, uint32_t process)
+{
+    return (w->ended >> process & 1) != 0;
+}
+
+/* All vote, and have one record. */
+static bool may_end(const struct world *w)
+{
+    const struct quorum_record *r = &w->voters[0].record;
+    bool may = w->config->mutant == ALONE_ENDED && w->ended == 0;
+    for (uint32_t i = 0; i < w->config->n_processes; i++)
+        may &= quorum_list_has(&r->voters, id_of(i)) &&
+               quorum_record_compare(&w->voters[i].record, r) == 0;
+    return may;
+}
+
+/* With more voters it makes no difference. */
+static bool may_be_alone(const struct world *w, uint32_t process)
+{
+    const struct quorum_proposer *p = &w->proposers[process];
+    bool may = p->phase == QUORUM_CLAIMING && p->limits.alone && !p->is_alone && !p->has_answer;
+    for (uint32_t i = 0; i < w->config->n_processes; i++)
+        may &= i == process || has_ended(w, i) || w->config->mutant == ALONE_LIVES ||
+               p->newest.voters.n > 2 || !quorum_list_has(&p->newest.voters, id_of(i));
+    return may;
+}
+
 static bool may_lack_lease(const struct world *w, uint32_t process)
 {
     const struct quorum_proposer *p = &w->proposers[process];
     const bool is_writing = w->config->mutant == UNSTORED && p->phase == QUORUM_WRITING;
     const struct quorum_record *r = is_writing ? &p->next : &p->newest;
-    return !w->lacks_lease[process] && (p->phase == QUORUM_LEADING || is_writing) &&
-           (r->settled || is_writing) && carries_alone(process, &r->voters) &&
+    return !p->limits.alone && !w->lacks_lease[process] &&
+           (p->phase == QUORUM_LEADING || is_writing) && (r->settled || is_writing) &&
+           carries_alone(process, &r->voters) &&
            quorum_term_compare(&w->voters[process].promised, &p->term) == 0;
 }
 
@@ -318,6 +360,13 @@ static void act_do(struct world *w, const struct act *a)
         quorum_voter_init(&w->voters[a->process], &w->voters[a->process].limits, id_of(a->process),
                           NULL);
         break;
+    case END:
+        w->ended |= 1u << a->process;
+        break;
+    case ALONE:
+        quorum_proposer_stand_alone(&w->proposers[a->process], 0);
+        send(w, a->process);
+        break;
     case LEASE_OFF:
     case LEASE_ON:
         set_lease(w, a->process, a->type == LEASE_OFF);
@@ -361,7 +410,8 @@ static uint64_t mask_of(const struct quorum_set *s)
 
 static void put_proposer(uint64_t *h, const struct quorum_proposer *p)
 {
-    put(h, p->phase | (uint64_t)p->keeps << 8);
+    const uint64_t alone = p->limits.alone ? 1 + p->has_answer + 2 * (uint64_t)p->is_alone : 0;
+    put(h, p->phase | (uint64_t)p->keeps << 8 | alone << 16);
     put(h, p->term.number << 8 | p->term.owner);
     put(h, mask_of(&p->yes));
     put_record(h, &p->newest);
@@ -389,7 +439,7 @@ static uint64_t world_hash(const struct world *w)
     }
     put(&h, sum);
     put(&h, w->decided);
-    put(&h, w->n_terms | w->n_changes << 8 | w->n_forgotten << 16);
+    put(&h, w->n_terms | w->n_changes << 8 | w->n_forgotten << 16 | (uint64_t)w->ended << 32);
     return h | 1;
 }
 
@@ -442,6 +492,8 @@ static void try_act(const struct world *w, struct act a)
 static bool may_arrive(const struct world *w, const struct sent *s, uint32_t voter)
 {
     const struct quorum_proposer *p = &w->proposers[s->by];
+    if (has_ended(w, voter))
+        return false;
     if (s->ask.type == QUORUM_WRITE)
         return quorum_record_names(&s->ask.record, id_of(voter));
     return quorum_term_compare(&p->term, &s->ask.term) == 0 &&
@@ -453,8 +505,16 @@ static void explore_process(const struct world *w, uint32_t i)
     const struct config *c = w->config;
     const struct quorum_proposer *p = &w->proposers[i];
     for (uint32_t k = 0; k < w->n_sent; k++)
-        for (int heard = 0; heard < 2 && may_arrive(w, &w->sent[k], i); heard++)
+        for (int heard = 0;
+             heard < (has_ended(w, w->sent[k].by) ? 1 : 2) && may_arrive(w, &w->sent[k], i);
+             heard++)
             try_act(w, (struct act){ARRIVE, i, k, heard == 1});
+    if (has_ended(w, i))
+        return;
+    if (may_end(w))
+        try_act(w, (struct act){.type = END, .process = i});
+    if (may_be_alone(w, i))
+        try_act(w, (struct act){.type = ALONE, .process = i});
     if (w->voters[i].record.voters.n > 0 && w->n_terms < c->n_terms)
         try_act(w, (struct act){.type = CLAIM, .process = i});
     if (p->phase == QUORUM_LEADING && !p->newest.settled && !p->keeps)
@@ -486,7 +546,9 @@ static void print_path(const struct search *s)
                                         [ARRIVE] = "receives question",
                                         [FORGET] = "forgets all",
                                         [LEASE_OFF] = "does without a lease",
-                                        [LEASE_ON] = "has a lease again"};
+                                        [LEASE_ON] = "has a lease again",
+                                        [END] = "ends",
+                                        [ALONE] = "stands alone"};
     for (uint32_t i = 0; i < s->depth; i++)
         fprintf(stderr, "    process %" PRIu32 " %s %" PRIu32 "%s\n", s->path[i].process + 1,
                 names[s->path[i].type], s->path[i].detail, s->path[i].is_heard ? ", heard" : "");
@@ -500,7 +562,8 @@ static bool run(const struct config *c)
     world_init(&w, c);
     remember(&search, world_hash(&w));
     explore(&w);
-    const bool has_broken = search.broken != NULL, must_break = c->mutant != NO_MUTANT;
+    const bool has_broken = search.broken != NULL,
+               must_break = c->mutant != NO_MUTANT && c->mutant != ALONE_ENDED;
     printf("%-44s %9zu states, %10" PRIu64 " steps, depth %3" PRIu32 "%s\n", c->name, search.n,
            search.n_steps, search.max_depth, has_broken ? ", BROKEN" : "");
     fflush(stdout);
@@ -525,6 +588,9 @@ static const struct config configs[] = {
     {"3 voters, 3 terms, a change",                        3, 3, 3, 1, NO_MUTANT, true},
     {"2 voters and one that joins, 2 terms, 2 changes",    3, 2, 2, 2, NO_MUTANT, true},
     {"2 voters and one that joins, 3 terms, a change",     3, 2, 3, 1, NO_MUTANT, true},
+    {"alone: 2 voters, 3 terms, 2 changes, one ends",      2, 2, 3, 2, ALONE_ENDED, false},
+    {"alone: 3 voters, 2 terms, 2 changes, one ends",      3, 3, 2, 2, ALONE_ENDED, true},
+    {"alone: of two voters one, and the other one lives",  2, 2, 2, 2, ALONE_LIVES, false},
     {"the list before is not asked",                       3, 3, 3, 2, NO_BEFORE, false},
     {"any half is enough",                                 2, 2, 2, 2, ANY_HALF, false},
     {"a voter forgets and votes on",                       3, 3, 2, 2, AMNESIA, false},

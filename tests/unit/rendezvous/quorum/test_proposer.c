@@ -175,6 +175,41 @@ START_TEST(an_answer_that_was_not_needed_may_outbid)
 }
 END_TEST
 
+/* Process 2, the second of two, which may continue alone. */
+static void claim_alone(void)
+{
+    const struct quorum_record two = {
+        .term = {1, 1}, .settled = true, .voters = {2, {1, 2}}, .before = {2, {1, 2}}, .value = 7};
+    struct quorum_limits alone = limits;
+    alone.alone = true;
+    quorum_proposer_init(&p, &alone, 2, &two);
+    quorum_proposer_claim(&p, now_ms);
+    quorum_proposer_stand_alone(&p, now_ms + 500);
+}
+
+START_TEST(a_lease_that_was_claimed_alone_counts_from_the_end_of_the_questions)
+{
+    claim_alone();
+    yes(2, &p.newest);
+    ck_assert_int_eq(p.phase, QUORUM_REWRITING);
+    yes(2, &p.newest);
+    ck_assert_int_eq(p.phase, QUORUM_LEADING);
+    ck_assert_uint_eq(quorum_proposer_end_ms(&p), now_ms + 500 + limits.lease_ms);
+}
+END_TEST
+
+START_TEST(an_answer_ends_a_claim_that_is_alone)
+{
+    claim_alone();
+    answer(1, (struct quorum_vote){.promised = {1, 1}, .record = p.newest});
+    yes(2, &p.newest);
+    ck_assert_int_eq(p.phase, QUORUM_CLAIMING);
+    quorum_proposer_stand_alone(&p, now_ms + 600); /* it has answered */
+    yes(2, &p.newest);
+    ck_assert_int_eq(p.phase, QUORUM_CLAIMING);
+}
+END_TEST
+
 START_TEST(an_idle_proposer_asks_nothing)
 {
     struct quorum_ask ask;
@@ -198,6 +233,8 @@ TEST_SUITE(proposer)
     tcase_add_test(all, an_answer_to_an_older_question_means_nothing);
     tcase_add_test(all, a_late_answer_to_an_earlier_renewal_does_not_count_for_the_present_one);
     tcase_add_test(all, an_answer_that_was_not_needed_may_outbid);
+    tcase_add_test(all, a_lease_that_was_claimed_alone_counts_from_the_end_of_the_questions);
+    tcase_add_test(all, an_answer_ends_a_claim_that_is_alone);
     tcase_add_test(all, an_idle_proposer_asks_nothing);
     suite_add_tcase(suite, all);
     return suite;
