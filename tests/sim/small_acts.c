@@ -159,6 +159,7 @@ static void start(struct world *w, int i)
     struct member_limits limits = {.start_timeout_ms = 20000};
     struct message_hello hello = world_hello(w, i);
     struct member_orders orders;
+    n->version = world_new_version();
     if (member_create(&limits, &hello, "sim", &n->member, NULL) < 0)
         abort();
     n->was_started = true;
@@ -342,6 +343,7 @@ static void move_roster(struct world *w)
             close_end(&w->nodes[i].links[k], TO_ROSTER);
         }
     roster_destroy(w->roster);
+    w->version = world_new_version();
     if (roster_create(&limits, &terms, NULL, 0, w->now_ms, &w->roster, NULL) < 0 ||
         (w->has_past && roster_resume(w->roster, &w->past, w->now_ms, NULL) < 0))
         abort();

@@ -112,6 +112,7 @@ void feed_roster(struct world *w, struct roster_input in)
 {
     struct roster_actions actions;
     in.now_ms = w->now_ms;
+    w->version = world_new_version();
     roster_step(w->roster, &in, &actions);
     carry_out_roster(w, &actions);
 }
@@ -227,6 +228,7 @@ void feed_node(struct world *w, struct node *n, struct member_input in)
     struct member_orders orders;
     const enum member_state from = member_get_state(n->member);
     in.now_ms = w->now_ms;
+    n->version = world_new_version();
     member_step(n->member, &in, &orders);
     note_state(n, from);
     carry_out_node(w, n, &orders);

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ void world_init(struct world *w, const struct config *c)
         w->nodes[i].n_ranks = (uint32_t)i + 1;
         w->nodes[i].sealed_in = MESSAGE_NO_GENERATION;
     }
+    w->version = world_new_version();
     if (roster_create(&limits, &terms, NULL, 0, w->now_ms, &w->roster, NULL) < 0)
         abort();
 }
@@ -71,29 +73,51 @@ void world_fini(struct world *w)
     *w = (struct world){0};
 }
 
-/* --- Copies: what the pointers of the two machines point into is copied along --- */
+/* --- Copies: what the pointers of the two machines point into is copied along. What they lend to
+ * their caller, their orders, is not: it has been carried out. --- */
 
-static void copy_array(void *to_at, const void *from, size_t n, size_t item_bytes)
+uint64_t world_new_version(void)
 {
-    void *to = realloc(*(void **)to_at, n * item_bytes + 1);
-    if (to == NULL)
-        abort();
-    if (n > 0)
-        memcpy(to, from, n * item_bytes);
-    *(void **)to_at = to;
+    static uint64_t newest;
+    return ++newest;
 }
 
-static void copy_index(struct roster_index *to, const struct roster_index *from)
+/* An array of n items, which are not set; the one before is freed. */
+static void new_array(void *at, size_t n, size_t item_bytes)
 {
-    struct roster_index_cell *cells = to->cells;
-    copy_array(&cells, from->cells, from->n_cells, sizeof *cells);
+    free(*(void **)at);
+    *(void **)at = malloc(n * item_bytes + 1);
+    if (*(void **)at == NULL)
+        abort();
+}
+
+static void copy_items(void *to, const void *from, size_t n, size_t item_bytes)
+{
+    if (n > 0)
+        memcpy(to, from, n * item_bytes);
+}
+
+static void copy_index(struct roster_index *to, struct roster_index old,
+                       const struct roster_index *from)
+{
+    if (old.n_cells != from->n_cells)
+        new_array(&old.cells, from->n_cells, sizeof *old.cells);
+    copy_items(old.cells, from->cells, from->n_cells, sizeof *old.cells);
     *to = *from;
-    to->cells = cells;
+    to->cells = old.cells;
 }
 
 static void copy_roster(struct roster *to, const struct roster *from)
 {
     struct roster old = *to;
+    if (old.cap_slots != from->cap_slots) {
+        new_array(&old.nodes, from->cap_slots, sizeof *old.nodes);
+        new_array(&old.free_slots, from->cap_slots, sizeof *old.free_slots);
+        new_array(&old.seats, from->cap_slots, sizeof *old.seats);
+        new_array(&old.entries, from->cap_slots, sizeof *old.entries);
+    }
+    if (old.cap_addresses != from->cap_addresses)
+        new_array(&old.addresses, from->cap_addresses, sizeof *old.addresses);
     *to = *from;
     to->nodes = old.nodes;
     to->free_slots = old.free_slots;
@@ -101,18 +125,15 @@ static void copy_roster(struct roster *to, const struct roster *from)
     to->entries = old.entries;
     to->addresses = old.addresses;
     to->actions = old.actions;
-    to->by_link = old.by_link;
-    to->by_instance = old.by_instance;
-    to->by_node_rank = old.by_node_rank;
-    copy_array(&to->nodes, from->nodes, from->cap_slots, sizeof *to->nodes);
-    copy_array(&to->free_slots, from->free_slots, from->cap_slots, sizeof *to->free_slots);
-    copy_array(&to->seats, from->seats, from->cap_slots, sizeof *to->seats);
-    copy_array(&to->entries, from->entries, from->cap_slots, sizeof *to->entries);
-    copy_array(&to->addresses, from->addresses, from->cap_addresses, sizeof *to->addresses);
-    copy_array(&to->actions, from->actions, from->cap_actions, sizeof *to->actions);
-    copy_index(&to->by_link, &from->by_link);
-    copy_index(&to->by_instance, &from->by_instance);
-    copy_index(&to->by_node_rank, &from->by_node_rank);
+    to->n_actions = 0;
+    to->cap_actions = old.cap_actions;
+    copy_items(to->nodes, from->nodes, from->n_slots, sizeof *to->nodes);
+    copy_items(to->free_slots, from->free_slots, from->n_free, sizeof *to->free_slots);
+    copy_items(to->seats, from->seats, from->n_seats, sizeof *to->seats);
+    copy_items(to->addresses, from->addresses, from->n_addresses, sizeof *to->addresses);
+    copy_index(&to->by_link, old.by_link, &from->by_link);
+    copy_index(&to->by_instance, old.by_instance, &from->by_instance);
+    copy_index(&to->by_node_rank, old.by_node_rank, &from->by_node_rank);
     to->budget.rules.no_restart_on = to->final_codes;
     to->verdict.node = to->verdict_node;
     to->verdict.text = to->verdict_text;
@@ -128,7 +149,7 @@ static void copy_member(struct member **to_at, const struct member *from)
     struct member *to = *to_at != NULL ? *to_at : calloc(1, sizeof *to);
     if (to == NULL)
         abort();
-    *to = *from;
+    memcpy(to, from, offsetof(struct member, messages));
     to->hello.run_id = to->run_id;
     to->hello.name = to->name;
     to->hello.domain = to->domain;
@@ -139,23 +160,45 @@ static void copy_member(struct member **to_at, const struct member *from)
     to->end.text = to->end_text;
     to->addresses = NULL;
     to->n_addresses = to->cap_addresses = 0;
+    to->is_over_full = from->is_over_full;
     *to_at = to;
+}
+
+static void copy_node(struct node *to, const struct node *from)
+{
+    struct member *member = to->member;
+    const bool is_same = member != NULL && from->member != NULL && to->version == from->version;
+    memcpy(to, from, offsetof(struct node, links));
+    to->member = member;
+    if (!is_same)
+        copy_member(&to->member, from->member);
+    for (int i = 0; i < MAX_LINKS; i++) {
+        const struct link *l = &from->links[i];
+        to->links[i].id = l->id;
+        for (int k = 0; k < 2; k++) {
+            to->links[i].has_end[k] = l->has_end[k];
+            to->links[i].queues[k].n = l->queues[k].n;
+            copy_items(to->links[i].queues[k].mails, l->queues[k].mails, (size_t)l->queues[k].n,
+                       sizeof *l->queues[k].mails);
+        }
+    }
 }
 
 void world_copy(struct world *to, const struct world *from)
 {
     struct roster *roster = to->roster != NULL ? to->roster : calloc(1, sizeof *roster);
-    struct member *members[N_NODES];
+    const bool is_same = to->roster != NULL && to->version == from->version;
     if (roster == NULL)
         abort();
-    for (int i = 0; i < N_NODES; i++)
-        members[i] = to->nodes[i].member;
-    *to = *from;
+    memcpy(to, from, offsetof(struct world, nodes));
     to->roster = roster;
-    copy_roster(to->roster, from->roster);
-    for (int i = 0; i < N_NODES; i++) {
-        to->nodes[i].member = members[i];
-        copy_member(&to->nodes[i].member, from->nodes[i].member);
+    if (!is_same)
+        copy_roster(to->roster, from->roster);
+    for (int i = 0; i < N_NODES; i++)
+        copy_node(&to->nodes[i], &from->nodes[i]);
+    if (from->config->budget[MOVE] > 0) {
+        to->past = from->past;
+        to->being_written = from->being_written;
     }
 }
 

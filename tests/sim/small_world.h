@@ -63,8 +63,8 @@ struct config {
 
 struct node {
     struct member *member; /* NULL: not started yet, or gone */
+    uint64_t version;      /* of the member: world_new_version() */
     bool was_started, is_gone, is_silent;
-    struct link links[MAX_LINKS];
     int link; /* index; -1: none */
     bool is_connecting, opens, runs, stops, breaks, yields;
     bool may_park;    /* with stops: they may live on */
@@ -84,7 +84,8 @@ struct node {
     uint32_t sealed_in; /* the newest generation in which it was given a place */
     bool ended_by_roster;
     int exit_code;
-    uint64_t reset_ms; /* 0: never */
+    uint64_t reset_ms;            /* 0: never */
+    struct link links[MAX_LINKS]; /* the last of all: of these, a copy has only what is used */
 };
 
 struct world {
@@ -92,26 +93,31 @@ struct world {
     uint64_t now_ms, n_links;
     uint16_t n_ports;
     struct roster *roster;
-    struct node nodes[N_NODES];
+    uint64_t version; /* of the roster */
     int budget[N_FAULTS];
     uint16_t ports[MAX_GENERATIONS];
     uint8_t n_steps[MAX_GENERATIONS]; /* the last step that a rank has completed in it */
     bool own_failure[MAX_GENERATIONS];
     bool has_past;
-    struct roster_past past, being_written; /* the record ... */
-    int past_code, being_code; /* ... and the exit status of the job; -1: it has not ended */
+    int past_code, being_code; /* the exit status of the job in its record; -1: it has not ended */
     enum record_phase phase;
     uint32_t inherited; /* the generation that the roster has taken over */
     uint32_t told;      /* when the newest one was sealed: the newest that one of its nodes had
                            received a place in */
+    struct node nodes[N_NODES];
+    struct roster_past past, being_written; /* the record; nothing without MOVE */
 };
 
 /* A job that no node has joined. Calls abort() if out of memory, like all functions here. */
 void world_init(struct world *w, const struct config *config);
 void world_fini(struct world *w); /* a zeroed one is fine */
 
-/* *to is a world already, or zeroed. */
+/* *to is a world already, or zeroed. A member or a roster that has the same version in both is not
+ * copied again. */
 void world_copy(struct world *to, const struct world *from);
+
+/* For a member or a roster that is about to change: nothing else has this version. */
+uint64_t world_new_version(void);
 
 /* Times and generations as seen from now: two worlds with one digest have the same future. */
 uint64_t world_digest(const struct world *w);
