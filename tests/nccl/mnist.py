@@ -16,7 +16,8 @@ import tempfile
 import unittest
 
 LIMIT_S = 200
-SMALL = ["--draw", "80", "--batch", "12", "--steps", "9", "--epochs", "5"]
+SMALL = ["--draw", "80", "--batch", "6", "--steps", "9", "--epochs", "5"]
+PARTS = ["--batch", "12", "--accumulate"]  # each rank has more images than parts
 args = None
 data = None  # drawn once
 
@@ -93,18 +94,18 @@ class Mnist(unittest.TestCase):
         self.compare(n=2)
 
     def test_three_ranks_train_in_parts_without_normalization(self):
-        self.compare("--norm", "none", "--accumulate", "3", n=3)
+        self.compare("--norm", "none", *PARTS, "3", n=3)
 
     def test_one_two_and_three_ranks_normalize_over_the_ranks(self):
         for n in 1, 2, 3:
             self.compare("--sync-bn", n=n)
 
     def test_batches_in_parts_are_normalized(self):
-        self.compare("--accumulate", "2", n=2)
-        self.compare("--sync-bn", "--accumulate", "2", n=2)
+        self.compare(*PARTS, "2", n=2)
+        self.compare("--sync-bn", *PARTS, "2", n=2)
 
     def test_a_linear_classifier_trains_with_parts_larger_than_its_data(self):
-        self.compare("--model", "linear", "--accumulate", "7", n=2)
+        self.compare("--model", "linear", *PARTS, "7", n=2)
 
     def compare_graph(self, *options, n):
         gpu = Job(["--device", "cuda", "--graph", *options], n=n)
@@ -181,7 +182,7 @@ class Mnist(unittest.TestCase):
                 self.compare("--amp", level, "--amp-type", half, n=n)
 
     def test_16_bit_floats_are_combined_with_other_options(self):
-        for options in (["--sync-bn", "--accumulate", "3"], ["--model", "linear"]):
+        for options in (["--sync-bn", *PARTS, "3"], ["--model", "linear"]):
             with self.subTest(options=options):
                 self.compare("--amp", "O2", *options, n=2)
 
@@ -204,7 +205,7 @@ class Mnist(unittest.TestCase):
 
     def test_a_divided_optimizer_makes_the_steps_of_a_whole_one(self):
         self.compare("--zero1", n=3)
-        self.compare("--zero1", "--sync-bn", "--accumulate", "2", n=2)
+        self.compare("--zero1", "--sync-bn", *PARTS, "2", n=2)
 
     def test_a_rank_that_dies_with_its_share_of_the_optimizer_is_replaced(self):
         options = ["--norm", "batch", "--sync-bn", "--zero1"]
