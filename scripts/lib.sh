@@ -51,6 +51,17 @@ use_build_tools() {
 }
 use_build_tools
 
+# Put the distribution's python3, which scripts/packages.txt requires, first on PATH. That of a version manager is a shell script that
+# looks for the interpreter each time, which takes longer than a short test.
+use_system_python() {
+    local bin
+    [[ -x /usr/bin/python3 && $(command -v python3) != /usr/bin/python3 ]] || return 0
+    bin=$(cache_dir)/python
+    if mkdir -p "$bin" 2>/dev/null && ln -sfn /usr/bin/python3 "$bin/python3"; then
+        PATH=$bin:$PATH
+    fi
+}
+
 # The directory where scripts/install-deps puts the linters from PyPI.
 lint_tools_dir() {
     printf '%s/lint\n' "$(cache_dir)"
