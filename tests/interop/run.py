@@ -398,17 +398,16 @@ def buckets_equal_torchs_after_its_rebuild(program, version, python, env, folder
 
 
 def store_answers_like_torchs_store(program, version, python, env, folder):
-    """Each operation of torch's own client on the store alone, and on the store of the same torch."""
-    command = [python, script("store_ops.py"), "--server"]
-    theirs, _ = run(command + ["torch"], env)
-    ours, _ = run(command + ["ours", program], env)
-    if ours.splitlines() != theirs.splitlines():
-        differences = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "torch", "ours", lineterm="")
-        fail("the answers differ\n  " + "\n  ".join(differences))
-
-
-def store_answers_alike_through_its_relay(program, version, python, env, folder):
-    store_answers_like_torchs_store(program, version, python, env, folder)
+    """Each operation of torch's own client on the store of the same torch, on the store alone, and, if $RELAYED_STORE has the program, through
+    its relay."""
+    out, _ = run([python, script("store_ops.py"), program, *filter(None, [os.environ.get("RELAYED_STORE")])], env, more_s=120)
+    theirs, *all_of_ours = (part.splitlines() for part in re.split("(?m)^=== ", out)[1:])
+    for ours in all_of_ours:
+        if ours[1:] != theirs[1:] or ours[-1] != "all right":
+            differences = difflib.unified_diff(theirs[1:], ours[1:], "torch", ours[0], lineterm="")
+            fail("the answers differ\n  " + "\n  ".join(differences))
+    if len(all_of_ours) != 1 + ("RELAYED_STORE" in os.environ):
+        fail(f"answers of {len(all_of_ours)} stores")
 
 
 def ddpctl_works_on_torchs_store(program, version, python, env, folder):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Test everything torch.distributed.TCPStore can do with a real torch client, on torch's own server or on ours.
 
-usage: store_ops.py --server torch
-       store_ops.py --server ours COMMAND...      COMMAND serves a store on a port of its choice, prints the
-                                                  port as the last word of a line, and ends with its stdin
+usage: store_ops.py [PROGRAM...]      PROGRAM serves a store on a port of its choice, prints the port as the last word of a line, and
+                                   ends with its stdin
+
+Torch's server comes first, then each program's, after a line "=== torch" or "=== PROGRAM".
 
 Prints a line for each answer. The answers have to be correct on both servers, or the exit status is 1; so the
 output for the two is identical, which run.py checks. Each case has a server of its own. Where our server
@@ -34,32 +35,37 @@ MIB = 1 << 20
 
 
 class TorchServers:
-    """Torch's own, in a process that serves another store for each line it reads."""
+    """Torch's own, in a process that serves another store for each line it reads: a fork, since torch is imported already."""
 
     name = "torch"
 
     def __init__(self):
-        self.process = subprocess.Popen([sys.executable, __file__, "--be-torchs-servers"], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        (orders, self.orders), (self.ports, ports) = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.orders)
+            be_torchs_servers(orders, ports)
+        os.close(orders)
+        os.close(ports)
 
     def start(self):
-        print(file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
+        os.write(self.orders, b"\n")
+        return int(os.read(self.ports, 16))
 
     def stop(self):
-        self.process.stdin.close()
-        self.process.wait(DEADLINE_S)
+        os.close(self.orders)
+        os.waitpid(self.pid, 0)
 
 
 class OurServers:
     name = "ours"
 
-    def __init__(self, command):
-        self.command = command
+    def __init__(self, program):
+        self.program = program
         self.processes = []
 
     def start(self):
-        process = subprocess.Popen(self.command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen([self.program], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.processes.append(process)
         return int(process.stdout.readline().split()[-1])
 
@@ -70,11 +76,11 @@ class OurServers:
                 fail(f"a server ended with {process.returncode}")
 
 
-def be_torchs_servers():
+def be_torchs_servers(orders, ports):
     stores = []
-    for _ in sys.stdin:
+    while os.read(orders, 1):
         stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-        print(stores[-1].port, flush=True)
+        os.write(ports, str(stores[-1].port).encode())
     os._exit(0)
 
 
@@ -574,23 +580,26 @@ CASES = (values, keys, counters, compare_set, delete_and_check, large_values, wa
          waiting_process_is_killed, on_purpose)
 
 
-def main():
-    if sys.argv[1:] == ["--be-torchs-servers"]:
-        be_torchs_servers()
-    if sys.argv[1:] == ["--server", "torch"]:
-        servers = TorchServers()
-    elif sys.argv[1:3] == ["--server", "ours"] and len(sys.argv) > 3:
-        servers = OurServers(sys.argv[3:])
-    else:
-        sys.exit(__doc__)
+def try_all(program):
+    """Each case on a server of its own: torch's if there is no program."""
+    servers = OurServers(program) if program else TorchServers()
     print("torch", torch.__version__)
     for case in CASES:
         print(f"--- {case.__name__}", flush=True)
         case(Place(servers))
     servers.stop()
-    print("all right")
-    sys.stdout.flush()
+    print("all right", flush=True)
     os._exit(0)  # torch 1.13's watch thread may outlive its broken connection
+
+
+def main():
+    for program in [None, *sys.argv[1:]]:
+        print("===", program or "torch", flush=True)
+        pid = os.fork()  # each begins as if torch had just been imported
+        if pid == 0:
+            try_all(program)
+        if os.waitpid(pid, 0)[1] != 0:
+            sys.exit(1)
 
 
 if __name__ == "__main__":
