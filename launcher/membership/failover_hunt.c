@@ -267,7 +267,8 @@ static bool is_voter(const struct failover_link *l)
 }
 
 /* A coordinator elsewhere than at the endpoint calls there. Where a process may take over alone,
- * each coordinator also calls at those that have voted: one of them may coordinate another part. */
+ * each coordinator also calls at the other endpoints, and at those that have voted: one of them may
+ * coordinate another part. */
 static void call_others(struct failover_link *l)
 {
     struct elector_address at = failover_endpoint(l);
@@ -281,8 +282,15 @@ static void call_others(struct failover_link *l)
         return;
     if (l->own_roster != NULL)
         ballot_links_send(l->ballots, &at, &b);
-    if (l->world->failover_alone && council_next_stray(&l->council, &at))
+    if (!l->world->failover_alone)
+        return;
+    if (council_next_stray(&l->council, &at))
         ballot_links_send(l->ballots, &at, &b);
+    for (uint32_t i = 0; i < l->world->n_also; i++) {
+        at.port = l->world->also[i].port;
+        snprintf(at.host, sizeof at.host, "%s", l->world->also[i].host);
+        ballot_links_send(l->ballots, &at, &b);
+    }
 }
 
 static bool offers(const struct failover_link *l)

@@ -192,6 +192,15 @@ static void follow_newer(struct council *c, const struct quorum_record *r, uint6
     follow(c, r);
 }
 
+/* Where one of two may be alone, a process that a newer list does not name could not lead, and its
+ * claims would only keep the voters of that list from being free. */
+static void leave_newer(struct council *c, const struct quorum_record *r)
+{
+    if (c->limits.quorum.alone && !c->has_roster && !quorum_record_names(r, c->id) &&
+        quorum_record_compare(r, &c->voter.record) > 0)
+        quorum_voter_adopt(&c->voter, r);
+}
+
 /* A voter that has nothing to keep has missed the record, which others have stored. */
 static void repeat_if_missed(struct council *c, const struct ballot *b, uint64_t now_ms)
 {
@@ -220,6 +229,7 @@ static void take_vote(struct council *c, const struct ballot *b, uint64_t now_ms
         council_learn(c, &b->entry);
         vote.record = b->entry.record;
         follow_newer(c, &b->entry.record, now_ms);
+        leave_newer(c, &b->entry.record);
     }
     if (!is_vote)
         return;

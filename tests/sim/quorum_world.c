@@ -229,7 +229,8 @@ static const struct process *find_leader_of(const struct world *w, const struct 
     return NULL;
 }
 
-/* A coordinator calls at the endpoint, and at processes that have voted. */
+/* A coordinator calls at the endpoint, and, where there may be parts, at processes that have voted,
+ * and at a list of endpoints that names all. */
 static void call_others(struct world *w, struct process *p, const struct ballot *b)
 {
     struct elector_address at;
@@ -239,6 +240,9 @@ static void call_others(struct world *w, struct process *p, const struct ballot 
         post(w, index_of(w, p), 0, b);
     if (p->council.limits.quorum.alone && council_next_stray(&p->council, &at))
         post(w, index_of(w, p), (uint32_t)at.port - 1, b);
+    for (uint32_t i = 1; w->kind == ALONE_CUT && i < w->n; i++)
+        if (i != index_of(w, p))
+            post(w, index_of(w, p), i, b);
 }
 
 static void offer(struct world *w, struct process *p)

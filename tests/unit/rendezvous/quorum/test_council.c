@@ -558,6 +558,26 @@ START_TEST(three_processes_need_two_also_where_one_may_continue_alone)
 }
 END_TEST
 
+START_TEST(a_process_that_a_newer_list_does_not_name_keeps_no_voter_from_being_free)
+{
+    begin_alone();
+    offer(3, 1);
+    go_on(1000);
+    is_cut[2] = true;
+    go_on(3000);
+    ck_assert_uint_eq(councils[1].proposer.newest.voters.n, 2);
+    is_cut[1] = is_cut[3] = true;
+    is_cut[2] = false;
+    go_on(3000); /* it claims with the older list */
+    is_cut[1] = false;
+    go_on(500);
+    ck_assert(!quorum_list_has(&councils[2].voter.record.voters, 2));
+    go_on(5000);
+    ck_assert_int_eq(council_get_state(&councils[1], now_ms), COUNCIL_LEADING);
+    ck_assert(!did[2].make);
+}
+END_TEST
+
 START_TEST(ballots_of_another_job_change_nothing)
 {
     struct ballot b, answer;
@@ -753,6 +773,7 @@ TEST_SUITE(council)
     tcase_add_test(all, a_part_that_has_begun_nothing_since_loses_nothing);
     tcase_add_test(all, a_process_with_another_setting_does_not_vote);
     tcase_add_test(all, three_processes_need_two_also_where_one_may_continue_alone);
+    tcase_add_test(all, a_process_that_a_newer_list_does_not_name_keeps_no_voter_from_being_free);
     tcase_add_test(all, ballots_of_another_job_change_nothing);
     tcase_add_test(all, only_the_coordinator_itself_frees_its_voters);
     tcase_add_test(all, a_voter_that_has_missed_a_record_gets_it);
