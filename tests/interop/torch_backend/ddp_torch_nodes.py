@@ -8,19 +8,19 @@ Exit status 77, with the reason as the last line, without network namespaces. Ru
 import collections
 import os
 import queue
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 
+from step_reports import Report, counted
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../system/lib"))
 from places import Namespaces, NoPlace  # noqa: E402 (found by the path above)
 
 RANK = os.path.join(HERE, "recovering_rank.py")
-LINE = re.compile(r"step (\d+) (\w+) generation (\d+) pid (\d+) rank (\d+) world (\d+) ")
 DAEMON_HOST = 4
 DEADLINE_S = 120 * float(os.environ.get("TEST_PATIENCE", "1"))
 SKIPPED = 77
@@ -50,7 +50,7 @@ class Job:
                       "--backend", backend]
         self.nodes, self.readers = {}, []
         self.lines = queue.SimpleQueue()
-        self.results = collections.defaultdict(set)  # step -> digests
+        self.reports = []
         self.ranks, self.generation = {}, -1  # rank -> (host, pid), of the newest generation
 
     def start_on(self, host, words, **more):
@@ -65,18 +65,17 @@ class Job:
 
     def read(self, host, stream):
         for line in stream:
-            match = LINE.search(line)
-            if match:
-                self.lines.put((host, match))
+            report = Report.read(line)
+            if report:
+                self.lines.put((host, report))
 
-    def note(self, host, match):
-        step, generation, pid, rank, world = map(int, match.group(1, 3, 4, 5, 6))
-        self.results[step].add(match[2])
-        if generation > self.generation:
-            self.generation, self.ranks = generation, {}
-        if generation == self.generation:
-            self.ranks[rank] = host, pid
-        return generation, world
+    def note(self, host, report):
+        self.reports.append(report)
+        if report.generation > self.generation:
+            self.generation, self.ranks = report.generation, {}
+        if report.generation == self.generation:
+            self.ranks[report.rank] = host, report.pid
+        return report.generation, report.world
 
     def await_world(self, world):
         """Until all ranks of a generation after the present one have completed a step in a world of this size -> {(host, pid)}"""
@@ -137,10 +136,13 @@ def run(place, backend, events, *size):
         events(job)
     finally:
         job.end()
-    check(sorted(job.results) == list(range(1, max(job.results) + 1)), f"steps {sorted(job.results)}")
-    for step, results in job.results.items():
-        check(len(results) == 1, f"step {step} has different results: {results}")
-    print(f"passed: {backend}, {events.__name__}, {len(job.results)} steps", flush=True)
+    results = collections.defaultdict(set)
+    for report in counted(job.reports):
+        results[report.step].add(report.parameters)
+    check(sorted(results) == list(range(1, max(results) + 1)), f"steps {sorted(results)}")
+    for step, found in results.items():
+        check(len(found) == 1, f"step {step} has different results: {found}")
+    print(f"passed: {backend}, {events.__name__}, {len(results)} steps", flush=True)
 
 
 if __name__ == "__main__":

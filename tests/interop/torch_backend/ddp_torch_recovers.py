@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from step_reports import Report, counted
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK = os.path.join(HERE, "recovering_rank.py")
 SHARDS = os.path.join(HERE, "recovering_shards.py")
@@ -35,20 +37,17 @@ class Run:
         self.err, self.happened = done.stderr, sorted(m for m in os.listdir(marks) if not m.startswith("ready-"))
         check(done.returncode == expect, f"exit status {done.returncode}, not {expect}:\n{done.stdout}\n{done.stderr}")
         self.results = collections.defaultdict(set)  # step -> {(parameters, learning rate)}
-        self.pids = set()
         self.took = collections.defaultdict(list)  # step -> samples
         self.worlds = {}
         self.n_reports = collections.Counter()  # step -> ranks that completed it and did not receive its state
         self.retried = 0
-        for line in done.stdout.splitlines():
-            match = re.match(r"step (\d+) (\w+) generation (\d+) pid (\d+) rank (\d+) world (\d+) lr (\S+) took (\S+)", line)
-            if match:
-                step = int(match[1])
-                self.results[step].add((match[2], match[7]))
-                self.n_reports[step] += 1
-                self.pids.add(int(match[4]))
-                self.worlds[step] = int(match[6])
-                self.took[step] += map(int, match[8].split(","))
+        reports = [report for report in map(Report.read, done.stdout.splitlines()) if report]
+        for report in counted(reports):
+            self.results[report.step].add((report.parameters, report.lr))
+            self.n_reports[report.step] += 1
+            self.worlds[report.step] = report.world
+            self.took[report.step] += report.took
+        self.pids = {report.pid for report in reports}
 
     def check_steps(self, steps=STEPS, n_results=1):
         check(sorted(self.results) == list(range(1, steps + 1)), f"steps {sorted(self.results)}")
