@@ -99,7 +99,8 @@ class Version4(OpenMpi4, Cases, unittest.TestCase):
 
     def test_with_none_each_is_alone(self):
         with self.job("-n", "2", "--mpi", "none", self.PROGRAM, "hello") as job:
-            self.assertEqual(job.end()[0], 0)
+            code, _, err = job.end()
+            self.assertEqual(code, 0, err)
             self.assertEqual([line.split(", program")[0] for line in told(job)], ["hello 0 of 1, 0 of 1"] * 2)
 
     def test_ranks_that_do_not_use_pmix_cause_a_warning(self):
