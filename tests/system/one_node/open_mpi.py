@@ -98,7 +98,9 @@ class Version4(OpenMpi4, Cases, unittest.TestCase):
                                                 "PMIX_RANK 0", "OMPI_COMM_WORLD_LOCAL_RANK 0", "OMPI_ARGV none"]))
 
     def test_with_none_each_is_alone(self):
-        with self.job("-n", "2", "--mpi", "none", self.PROGRAM, "hello") as job:
+        # Open MPI's singletons share a directory in TMPDIR: one removes it while the other makes it
+        script = f"mkdir $TEST_FIFO.$RANK && TMPDIR=$TEST_FIFO.$RANK exec {self.PROGRAM} hello"
+        with self.job("-n", "2", "--mpi", "none", "sh", "-c", script) as job:
             code, _, err = job.end()
             self.assertEqual(code, 0, err)
             self.assertEqual([line.split(", program")[0] for line in told(job)], ["hello 0 of 1, 0 of 1"] * 2)
