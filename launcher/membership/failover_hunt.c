@@ -11,9 +11,6 @@
 #include "common/clock.h"
 #include "rendezvous/membership/lease.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum {
     HUNT_MS = 100,
     ALSO_MS = 1000, /* another endpoint that does not answer is waited for */
@@ -150,13 +147,6 @@ static void ask(struct failover_link *l, const struct elector_address *at)
     ballot_links_send(l->ballots, at, &b);
 }
 
-static void ask_endpoint(struct failover_link *l, const char *host, uint16_t port)
-{
-    struct elector_address at = {.port = port};
-    snprintf(at.host, sizeof at.host, "%s", host);
-    ask(l, &at);
-}
-
 static void probe_leader(struct failover_link *l);
 
 /* A node without a place goes where others send it: to a coordinator that they may have lost since.
@@ -173,6 +163,7 @@ static void on_hunt(uv_timer_t *timer)
 {
     struct failover_link *l = timer->data;
     struct ballot_voter voters[QUORUM_MAX_ASKED];
+    struct elector_address at = failover_endpoint(l);
     check_named(l);
     const uint32_t n = l->council.id != 0 ? council_voters(&l->council, voters) : 0;
     l->hunts = true;
@@ -181,9 +172,11 @@ static void on_hunt(uv_timer_t *timer)
     for (uint32_t i = 0; n == 0 && i < l->n_known; i++)
         ask(l, &l->known[i]);
     if (!l->is_up && !l->is_foreign)
-        ask_endpoint(l, l->world->endpoint_host, l->world->endpoint_port);
-    for (uint32_t i = 0; !l->is_up && i < l->world->n_also; i++)
-        ask_endpoint(l, l->world->also[i].host, l->world->also[i].port);
+        ask(l, &at);
+    for (uint32_t i = 0; !l->is_up && i < l->world->n_also; i++) {
+        at = failover_also(l, i);
+        ask(l, &at);
+    }
     probe_leader(l);
 }
 
@@ -266,18 +259,23 @@ static bool is_voter(const struct failover_link *l)
     return quorum_list_has(&l->council.voter.record.voters, l->council.id);
 }
 
+static struct ballot own_offer(const struct failover_link *l)
+{
+    return (struct ballot){.type = BALLOT_OFFER,
+                           .job = l->council.job,
+                           .from = l->council.id,
+                           .at = l->council.own,
+                           .order = l->own_index,
+                           .alone = l->world->failover_alone};
+}
+
 /* A coordinator elsewhere than at the endpoint calls there. Where a process may take over alone,
  * each coordinator also calls at the other endpoints, and at those that have voted: one of them may
  * coordinate another part. */
 static void call_others(struct failover_link *l)
 {
     struct elector_address at = failover_endpoint(l);
-    const struct ballot b = {.type = BALLOT_OFFER,
-                             .job = l->council.job,
-                             .from = l->council.id,
-                             .at = l->council.own,
-                             .order = l->own_index,
-                             .alone = l->world->failover_alone};
+    const struct ballot b = own_offer(l);
     if (l->council.own.port == 0)
         return;
     if (l->own_roster != NULL)
@@ -287,8 +285,7 @@ static void call_others(struct failover_link *l)
     if (council_next_stray(&l->council, &at))
         ballot_links_send(l->ballots, &at, &b);
     for (uint32_t i = 0; i < l->world->n_also; i++) {
-        at.port = l->world->also[i].port;
-        snprintf(at.host, sizeof at.host, "%s", l->world->also[i].host);
+        at = failover_also(l, i);
         ballot_links_send(l->ballots, &at, &b);
     }
 }
@@ -308,12 +305,7 @@ static bool has_reached_leader(const struct failover_link *l)
 static void ask_coordinator(struct failover_link *l)
 {
     const struct elector_address to = failover_coordinator(l);
-    const struct ballot offer = {.type = BALLOT_OFFER,
-                                 .job = l->council.job,
-                                 .from = l->council.id,
-                                 .at = l->council.own,
-                                 .order = l->own_index,
-                                 .alone = l->world->failover_alone};
+    const struct ballot offer = own_offer(l);
     if (offers(l) && !is_voter(l))
         ballot_links_send(l->ballots, &to, &offer);
     else if (!is_voter(l) || !has_reached_leader(l))

@@ -196,6 +196,7 @@ void failover_on_refused(void *arg, const char *text);
 struct elector_address failover_coordinator(const struct failover_link *l);
 
 struct elector_address failover_endpoint(const struct failover_link *l);
+struct elector_address failover_also(const struct failover_link *l, uint32_t i); /* i < n_also */
 bool failover_is_endpoint(const struct failover_link *l, const struct elector_address *at);
 
 /* An answer came from there. */

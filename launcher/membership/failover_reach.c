@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { MAX_NAMED = 3 };
 
@@ -40,11 +39,21 @@ void failover_on_refused(void *arg, const char *text)
     failover_note(arg, CO_WARNING, "%s", text);
 }
 
+static struct elector_address address_of(const char *host, uint16_t port)
+{
+    struct elector_address at = {.port = port};
+    snprintf(at.host, sizeof at.host, "%s", host);
+    return at;
+}
+
 struct elector_address failover_endpoint(const struct failover_link *l)
 {
-    struct elector_address at = {.port = l->world->endpoint_port};
-    snprintf(at.host, sizeof at.host, "%s", l->world->endpoint_host);
-    return at;
+    return address_of(l->world->endpoint_host, l->world->endpoint_port);
+}
+
+struct elector_address failover_also(const struct failover_link *l, uint32_t i)
+{
+    return address_of(l->world->also[i].host, l->world->also[i].port);
 }
 
 /* It also takes ballots there. */
@@ -89,8 +98,8 @@ const struct elector_address *failover_find_reached(const struct failover_link *
 
 static bool is_also(const struct failover_link *l, uint32_t i, const struct elector_address *at)
 {
-    const struct job_endpoint *also = &l->world->also[i];
-    return also->port == at->port && strcmp(also->host, at->host) == 0;
+    const struct elector_address also = failover_also(l, i);
+    return elector_same_address(&also, at);
 }
 
 /* It knows no coordinator, or does not run. */
