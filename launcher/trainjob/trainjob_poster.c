@@ -104,13 +104,14 @@ static int read_token(struct trainjob_poster *p, struct co_error *err)
     size_t len = 0;
     int rc =
         host_env_real.read_file(NULL, p->token_file, TRAINJOB_TOKEN_MAX_BYTES, &p->token, &len);
-    if (rc == 0)
-        p->token[len <= TRAINJOB_TOKEN_MAX_BYTES ? len : 0] =
-            '\0'; /* a file has no NUL at its end */
-    if (rc == 0 && len <= TRAINJOB_TOKEN_MAX_BYTES)
-        return trainjob_token_trim(p->token, len, err);
-    return co_fail(err, rc < 0 ? rc : -EFBIG, "cannot read '%.200s': %s", p->token_file,
-                   strerror(rc < 0 ? -rc : EFBIG));
+    if (rc == 0 && len > TRAINJOB_TOKEN_MAX_BYTES) {
+        p->token[0] = '\0';
+        rc = -EFBIG;
+    }
+    if (rc < 0)
+        return co_fail(err, rc, "cannot read '%.200s': %s", p->token_file, strerror(-rc));
+    p->token[len] = '\0'; /* the buffer has a byte more than the file may have */
+    return trainjob_token_trim(p->token, len, err);
 }
 
 static void start_post(struct trainjob_poster *p, uint64_t timeout_ms)
