@@ -19,10 +19,9 @@ enum {
     COUNCIL_MAX_OFFERS = 8, /* that a coordinator keeps; more are not needed */
     COUNCIL_KEPT = 4,       /* decisions: of the voter, and of the proposer before, now and next */
     COUNCIL_BOOK = 2 * QUORUM_MAX_ASKED,
-    COUNCIL_ALONE_ASKS =
-        5, /* with limits.quorum.alone: so often the other voter is asked. Counted, as
-                               a process that was stopped may find a time over, and answers that it
-                               has not read */
+    /* With limits.quorum.alone: so often the other voter is asked. Counted, as a process that was
+     * stopped may find a time over, and answers that it has not read. */
+    COUNCIL_ALONE_ASKS = 5,
     COUNCIL_UNREACHED = 5,  /* a process that offers so often, and never answers, is not reached */
     COUNCIL_APART_MS = 500, /* offers that come sooner after each other count as one: this process
                                  was stopped, or busy */

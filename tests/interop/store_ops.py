@@ -581,7 +581,7 @@ CASES = (values, keys, counters, compare_set, delete_and_check, large_values, wa
 
 
 def try_all(program):
-    """Each case on a server of its own: torch's if there is no program."""
+    """Each case on a server of its own: the program's, or torch's without one."""
     servers = OurServers(program) if program else TorchServers()
     print("torch", torch.__version__)
     for case in CASES:

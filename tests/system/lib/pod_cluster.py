@@ -248,7 +248,7 @@ class IndexedJob:
     stale_s    how long it leads to an old one after its end
     env_of     more of the environment of a pod, by its index
     limits     index -> bytes of memory; the others have no limit
-    probes     the factor by which periods of probes, and the grace period after them, are shortened; 0: there are no probes
+    probes     the factor by which periods of probes, and the grace period after them, are shortened; 0: no probes
     held       indexes that are not started at first
     """
 

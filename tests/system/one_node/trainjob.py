@@ -77,7 +77,7 @@ class StatusServer:
         return [json.loads(body)["trainerStatus"] for _, _, _, body in self.posts]
 
 
-@unittest.skipIf(shutil.which("openssl") is None, "there is no openssl(1)")
+@unittest.skipIf(shutil.which("openssl") is None, "openssl(1) is not installed")
 class Progress(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
