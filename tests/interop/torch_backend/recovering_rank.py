@@ -3,8 +3,8 @@
 usage: ddprun -n N recovering_rank.py --steps S [--backend B] [--ms T] [--kill STEP:PLACE:RANK[,RANK]]... [--marks DIR] [more]
 
 PLACE is where in the step after STEP completed ones the ranks are: forward, backward, reduced (the gradients are averaged), done
-(optimizer.step() has returned), or, in the generation after that, joining (no group is made yet) or sharing (a tensor of the state has
-arrived). At stuck the rank does not die: it waits forever in a call of torch. Ranks of one kill die together, when the last of them
+(optimizer.step() has returned), or, in a generation after a death there, joining (no group is made yet) or sharing (a tensor of the
+state has arrived). At stuck the rank does not die: it waits forever in a call of torch. Ranks of one kill die together, when the last of them
 has reached the place. A kill happens once: --marks names a directory for what has happened. After each step a rank writes "step NUMBER PARAMETERS generation G pid P rank R
 world W lr L took I,I,... at T", and then sleeps for --ms; PARAMETERS is a digest of all bits, T the monotonic clock in seconds.
 """
@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from ddp_torch import elastic, kept
 
 N_SAMPLES, BATCH = 101, 4
+RECOVERY = "joining", "sharing"
 
 
 class Numbers(Dataset):
@@ -46,7 +47,7 @@ class Plan:
     def reach(self, place, step):
         for at, where, ranks in self.kills:
             rank = int(os.environ.get("RANK", "0"))
-            if (at, where) == (step, place) and rank in ranks:
+            if where == place and rank in ranks and (self.has_died(at) if where in RECOVERY else at == step):
                 try:
                     os.close(os.open(self.mark(at, where, rank), os.O_CREAT | os.O_EXCL))
                 except FileExistsError:
@@ -54,9 +55,14 @@ class Plan:
                 if where == "stuck":
                     torch.futures.Future().wait()
                 # a death could keep the others from their place: those that die here too, and those that get stuck in this step
-                self.await_marks(lambda t, w: t == step and w in (place, "stuck"))
+                self.await_marks(lambda t, w: t == at and w in (place, "stuck"))
                 self.await_standby()
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def has_died(self, step):
+        """Whether a rank died at this step. A rank that survived it may lack the step before, if the others completed it first."""
+        return any(os.path.exists(self.mark(at, where, rank)) for at, where, ranks in self.kills for rank in ranks
+                   if at == step and where not in RECOVERY)
 
     def mark(self, step, place, rank):
         return os.path.join(self.marks, f"{step}-{place}-{rank}")
