@@ -7,10 +7,9 @@
 enum {
     OFFER_MS = 1000,
     LATE_MS = 10,
-    LEASE_LATE_MS = 2000, /* so long the node takes to set a lease */
-    NODE_LEASE_MS =
-        3500,  /* BEGUN_AGAIN: a node without a coordinator looks for one after so long */
-    IDS = 100, /* an id of a process that was begun again is higher by so much */
+    LEASE_LATE_MS = 2000, /* a node sets a lease within this time */
+    NODE_LEASE_MS = 3500, /* BEGUN_AGAIN: a node that hears no coordinator then looks for one */
+    IDS = 100,            /* a process that was begun again has an id that is higher by this */
 };
 
 struct world world;
