@@ -2,7 +2,7 @@
  * that are slow or lost, nodes that are cut off, stopped, killed and restarted, an etcd that is
  * stopped, killed and started again, and leases that end.
  *
- * The electors are the real ones; etcd is a double of this file, which knows two keys and leases.
+ * The electors are the real ones; etcd is a test double in this file: two keys and leases.
  * Each schedule is drawn from a seed. Checked at every step:
  *   - never two nodes are sure that they lead
  *   - each generation is begun by one node, and is newer than all that others have begun: a

@@ -28,7 +28,7 @@ RANKS_GRACE_S = 30  # of ddprun, after a signal
 UNIT = os.path.join(os.environ["BUILD_ROOT"], "packaging/ddp-rendezvous.service")
 PORT = 29400  # docs/reference/scheduler-detection.md
 
-# Doubles of Slurm's programs: each does what one node's part of it comes to. And ddprun shows what it would start.
+# Test doubles of Slurm's programs for one node, and a ddprun that shows what it would start.
 DOUBLES = {
     "srun": 'for word; do case $word in -*) shift ;; *) break ;; esac; done; exec "$@"',
     "scontrol": "printf 'n1\\nn2\\nn3\\nn4\\n'",
