@@ -314,6 +314,21 @@ static int name_job(const struct source *s, const struct names *n, struct env_wh
     return 0;
 }
 
+/* torchrun counts restarts on each node. All attempts that share its store have one count on all
+ * nodes. Where rank 0 serves a store of its own for each attempt, counts may differ: a node that
+ * replaces a lost one begins with 0. */
+static int read_generation(const struct source *s, struct env_who *who, struct co_error *err)
+{
+    const char *agent_serves = get_text(s, DDP_ENV_USE_AGENT_STORE);
+    int generation = 0, code = 0;
+    if (agent_serves == NULL || strcmp(agent_serves, "False") != 0)
+        code = get_int(s, DDP_ENV_RESTART_COUNT, 0, 0, INT_MAX, &generation, err);
+    if (code == 0)
+        code = get_int(s, DDP_ENV_GENERATION, generation, 0, INT_MAX, &generation, err);
+    who->generation = (uint32_t)generation;
+    return code;
+}
+
 int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error *err)
 {
     const struct source source = {get_fn, arg}, *s = &source;
@@ -323,15 +338,11 @@ int env_read(env_get_fn *get_fn, void *arg, struct env_who *ret, struct co_error
                           .n_nodes = 1,
                           .node_fd = -1,
                           .pmi_fd = -1};
-    int generation;
-    int code = get_int(s, DDP_ENV_RESTART_COUNT, 0, 0, INT_MAX, &generation, err);
-    if (code == 0)
-        code = get_int(s, DDP_ENV_GENERATION, generation, 0, INT_MAX, &generation, err);
+    int code = read_generation(s, &who, err);
     if (code == 0)
         code = get_int(s, DDP_ENV_NODE_FD, -1, 0, INT_MAX, &who.node_fd, err);
     if (code != 0)
         return code;
-    who.generation = (uint32_t)generation;
 
     const struct names *n = find_starter(s);
     if (n != NULL) {

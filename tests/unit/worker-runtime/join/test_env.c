@@ -46,6 +46,8 @@ static const struct {
 } good[] = {
     {"nothing", ENV("HOME=/root"), "nothing", 0, 1, 0, -1, -1, ""},
     {"torchrun", ENV(TORCHRUN), "ddprun or torchrun", 3, 4, 2, -1, -1, "run job7 node1:29500 2"},
+    {"torchrun, a store per attempt", ENV(TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE=False"),
+     "ddprun or torchrun", 3, 4, 0, -1, -1, "run job7 node1:29500 0"},
     {"ddprun", ENV(TORCHRUN, "DDP_NODE_FD=9", "DDP_GENERATION=5"), "ddprun or torchrun", 3, 4, 5, 9,
      -1, "run job7 node1:29500 5"},
     {"Open MPI", ENV(OPEN_MPI), "Open MPI", 1, 2, 0, -1, -1, "pmix 1245511681"},
