@@ -1,24 +1,11 @@
-/* jobs_priv.h - the inside of jobs.h: for jobs.c, and for the tests of the verdict log. */
+/* jobs_priv.h - the inside of jobs.h: for the files of this directory and their tests. */
 #ifndef DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 #define DDP_RENDEZVOUS_JOBS_JOBS_PRIV_H
 
 #include "heartbeats.h"
 #include "jobs.h"
 #include "rendezvous/net/newcomers.h"
-
-/* The nodes that have heard that a job is over. A run id is used again: a job fails, its script is
- * fixed, and it starts once more under the same name. A node that comes late to the job that is
- * over should hear its verdict; one that has heard it already, and comes again, wants to run. A
- * ddprun that was started again has its node's name and another instance id. */
-struct verdict_log_node {
-    uint8_t instance[MESSAGE_INSTANCE_BYTES];
-    char name[MESSAGE_NAME_BYTES];
-};
-
-struct verdict_log {                /* zeroed: no node */
-    struct verdict_log_node *nodes; /* owned */
-    size_t n, cap;
-};
+#include "verdict_log.h"
 
 struct job {
     struct job *next;
@@ -73,17 +60,6 @@ struct jobs {
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
-
-/* Limited to MESSAGE_MAX_NODES, and to what memory there is: a node that is left out receives the
- * verdict once more. */
-void verdict_log_add(struct verdict_log *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
-                     const char *name);
-
-/* Has this node heard it, in a stay before this one? */
-bool verdict_log_missed(const struct verdict_log *t, const uint8_t instance[MESSAGE_INSTANCE_BYTES],
-                        const char *name);
-
-void verdict_log_fini(struct verdict_log *t);
 
 /* --- peers.c --- */
 

@@ -7,6 +7,7 @@
 #include "rendezvous/jobs/jobs.h"
 #include "rendezvous/jobs/jobs_page.h"
 #include "rendezvous/jobs/jobs_priv.h"
+#include "rendezvous/jobs/verdict_log.h"
 #include "rendezvous/server/server.h"
 #include "tests/support/suite.h"
 
@@ -38,36 +39,36 @@ static const uint8_t first[MESSAGE_INSTANCE_BYTES] = {1}, second[MESSAGE_INSTANC
 
 START_TEST(another_process_of_an_informed_node_may_join_again)
 {
-    struct verdict_log told = {0};
-    ck_assert(!verdict_log_missed(&told, first, "node1"));
-    verdict_log_add(&told, first, "node1");
-    ck_assert(verdict_log_missed(&told, second, "node1"));
-    verdict_log_fini(&told);
+    struct verdict_log log = {0};
+    ck_assert(!verdict_log_missed(&log, first, "node1"));
+    verdict_log_add(&log, first, "node1");
+    ck_assert(verdict_log_missed(&log, second, "node1"));
+    verdict_log_fini(&log);
 }
 END_TEST
 
 START_TEST(an_informed_process_that_asks_again_is_recognized)
 {
-    struct verdict_log told = {0};
-    verdict_log_add(&told, first, "node1");
-    verdict_log_add(&told, second, "node1"); /* another ddprun on the same host */
-    ck_assert(!verdict_log_missed(&told, first, "node1"));
-    ck_assert(!verdict_log_missed(&told, second, "node1"));
-    verdict_log_fini(&told);
+    struct verdict_log log = {0};
+    verdict_log_add(&log, first, "node1");
+    verdict_log_add(&log, second, "node1"); /* another ddprun on the same host */
+    ck_assert(!verdict_log_missed(&log, first, "node1"));
+    ck_assert(!verdict_log_missed(&log, second, "node1"));
+    verdict_log_fini(&log);
 }
 END_TEST
 
 START_TEST(a_node_that_was_never_informed_is_not_taken_for_a_new_process)
 {
-    struct verdict_log told = {0};
+    struct verdict_log log = {0};
     char name[16];
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "node%d", i);
-        verdict_log_add(&told, (const uint8_t[MESSAGE_INSTANCE_BYTES]){1, (uint8_t)i}, name);
+        verdict_log_add(&log, (const uint8_t[MESSAGE_INSTANCE_BYTES]){1, (uint8_t)i}, name);
     }
-    ck_assert(!verdict_log_missed(&told, second, "node100"));
-    ck_assert(verdict_log_missed(&told, second, "node99"));
-    verdict_log_fini(&told);
+    ck_assert(!verdict_log_missed(&log, second, "node100"));
+    ck_assert(verdict_log_missed(&log, second, "node99"));
+    verdict_log_fini(&log);
 }
 END_TEST
 
