@@ -18,7 +18,7 @@ static const struct {
                        {1, DDP_FLOAT64},    {40000, DDP_FLOAT32}, {31, DDP_BFLOAT16},
                        {17, DDP_FLOAT16},   {900, DDP_FLOAT32},   {64, DDP_FLOAT64}};
 
-struct verdict_log { /* the input of a hook, and what it has seen */
+struct hook_log { /* the input of a hook, and what it has seen */
     bool on_gpu;
     cudaStream_t program; /* the program's stream */
     size_t n_calls, n_elements, fails_at, bad_at;
@@ -27,7 +27,7 @@ struct verdict_log { /* the input of a hook, and what it has seen */
 struct net { /* the same one twice */
     struct ddp_tensor cpu[N_TENSORS], gpu[N_TENSORS];
     struct ddp_model *cpu_model, *gpu_model;
-    struct verdict_log cpu_told, gpu_told;
+    struct hook_log cpu_log, gpu_log;
     cudaStream_t stream;
 };
 
@@ -48,26 +48,26 @@ static int set_first(int rank, const struct ddp_bucket *b, int byte)
 
 static int sum_up(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
 {
-    struct verdict_log *told = arg;
+    struct hook_log *log = arg;
     const int rank = ddp_rank(g);
-    RANK_CHECK(rank, b->index == told->n_calls++ % b->n_buckets, "bucket %zu", b->index);
-    RANK_CHECK(rank, (b->stream != NULL) == told->on_gpu, "a stream");
-    RANK_CHECK(rank, b->stream == NULL || b->stream != told->program, "the program's");
-    told->n_elements += b->count;
+    RANK_CHECK(rank, b->index == log->n_calls++ % b->n_buckets, "bucket %zu", b->index);
+    RANK_CHECK(rank, (b->stream != NULL) == log->on_gpu, "a stream");
+    RANK_CHECK(rank, b->stream == NULL || b->stream != log->program, "the program's");
+    log->n_elements += b->count;
     int rc = ddp_all_reduce(g, b->data, b->data, b->count, b->dtype, DDP_SUM, b->stream);
-    if (rc == 0 && told->n_calls == told->fails_at && rank == 1)
+    if (rc == 0 && log->n_calls == log->fails_at && rank == 1)
         return DDP_ENOMEM;
-    return rc != 0 ? rc : set_first(rank, b, told->n_calls == told->bad_at ? 0xff : MARK);
+    return rc != 0 ? rc : set_first(rank, b, log->n_calls == log->bad_at ? 0xff : MARK);
 }
 
 /* It waits on the host, and averages there. */
 static int sum_up_on_host(struct ddp_group *g, const struct ddp_bucket *b, void *arg)
 {
-    struct verdict_log *told = arg;
+    struct hook_log *log = arg;
     const int rank = ddp_rank(g);
     const size_t bytes = b->count * ddp_dtype_size(b->dtype);
     char *copy = malloc(bytes + 1);
-    told->n_calls++;
+    log->n_calls++;
     if (b->stream == NULL || copy == NULL)
         return ddp_all_reduce(g, b->data, b->data, b->count, b->dtype, DDP_SUM, NULL);
     GPU_CHECK(rank, cudaMemcpyAsync(copy, b->data, bytes, cudaMemcpyDeviceToHost, b->stream));
@@ -101,12 +101,12 @@ static void open_net(int rank, struct ddp_group *g, struct net *n, bool ours,
         describe(rank, n, i, ours);
     struct ddp_model_opts on_cpus = opts;
     on_cpus.nccl_memory = false;
-    on_cpus.hook_arg = &n->cpu_told;
+    on_cpus.hook_arg = &n->cpu_log;
     RANK_CHECK(rank, ddp_model_create(g, n->cpu, N_TENSORS, &on_cpus, &n->cpu_model) == 0, "CPU");
     opts.stream = n->stream;
-    opts.hook_arg = &n->gpu_told;
-    n->gpu_told.on_gpu = true;
-    n->gpu_told.program = n->stream;
+    opts.hook_arg = &n->gpu_log;
+    n->gpu_log.on_gpu = true;
+    n->gpu_log.program = n->stream;
     RANK_CHECK(rank, ddp_model_create(g, n->gpu, N_TENSORS, &opts, &n->gpu_model) == 0, "GPU");
 }
 
@@ -169,10 +169,10 @@ static int run_steps(int rank, void *arg)
         ddp_model_get_stats(n.gpu_model, &stats);
         n_calls += stats.n_buckets;
         RANK_CHECK(rank, ddp_model_sync(n.gpu_model) == 0, "sync on the GPU");
-        RANK_CHECK(rank, n.gpu_told.n_calls == n_calls, "%zu calls", n.gpu_told.n_calls);
+        RANK_CHECK(rank, n.gpu_log.n_calls == n_calls, "%zu calls", n.gpu_log.n_calls);
         backward_cpu(rank, &n, step);
         RANK_CHECK(rank, ddp_model_sync(n.cpu_model) == 0, "sync");
-        RANK_CHECK(rank, n.cpu_told.n_calls == n_calls, "%zu calls", n.cpu_told.n_calls);
+        RANK_CHECK(rank, n.cpu_log.n_calls == n_calls, "%zu calls", n.cpu_log.n_calls);
         compare(rank, &n, step);
     }
     RANK_CHECK(rank, stats.n_buckets > 3, "%zu buckets", stats.n_buckets);
@@ -298,7 +298,7 @@ static int run_failing(int rank, void *arg)
     open_net(rank, g, &n, true, (struct ddp_model_opts){.hook = sum_up});
     struct ddp_model_stats stats;
     ddp_model_get_stats(n.gpu_model, &stats);
-    n.cpu_told.fails_at = n.gpu_told.fails_at = stats.n_buckets + 2; /* in the second step */
+    n.cpu_log.fails_at = n.gpu_log.fails_at = stats.n_buckets + 2; /* in the second step */
     for (int step = 0; step < 3; step++) {
         const int want = step != 1 ? 0 : rank == 1 ? DDP_ENOMEM : DDP_EMISMATCH;
         backward_gpu(rank, &n, step);
@@ -362,7 +362,7 @@ static int run_nonfinite(int rank, void *arg)
     opts.hook = sum_up;
     open_net(rank, g, &n, true, opts);
     ddp_model_get_stats(n.gpu_model, &stats);
-    n.gpu_told.bad_at = stats.n_buckets + 1;
+    n.gpu_log.bad_at = stats.n_buckets + 1;
     for (int step = 0; step < 4; step++) {
         backward_gpu(rank, &n, 0);
         if (step == 2 && rank == 0 && opts.delay_allreduce)

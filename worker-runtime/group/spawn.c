@@ -27,15 +27,15 @@
 
 enum { MOST_RANKS = 1024, GRACE_MS = 5000 };
 
-struct verdict_log { /* by a child */
+struct report { /* by a child */
     uint32_t order;
     int status;
     char text[CO_ERROR_TEXT_BYTES];
 };
 
 struct board { /* shared */
-    _Atomic uint32_t n_told;
-    struct verdict_log of[MOST_RANKS];
+    _Atomic uint32_t n_reports;
+    struct report of[MOST_RANKS];
 };
 
 struct child {
@@ -81,7 +81,7 @@ static void set_environment(const struct spawn *s, int rank)
 static int run_rank(const struct spawn *s, int rank)
 {
     struct ddp_group *world = NULL;
-    struct verdict_log *told = &s->board->of[rank];
+    struct report *report = &s->board->of[rank];
     rt_forget();
     set_environment(s, rank);
     int rc = ddp_init(NULL, &world);
@@ -89,9 +89,9 @@ static int run_rank(const struct spawn *s, int rank)
         group_lend(world);
         rc = group_check_result("ddp_spawn", world, s->fn(world, s->arg));
     }
-    told->status = rc;
-    snprintf(told->text, sizeof told->text, "%s", rc != 0 ? ddp_last_error() : "");
-    told->order = atomic_fetch_add(&s->board->n_told, 1) + 1;
+    report->status = rc;
+    snprintf(report->text, sizeof report->text, "%s", rc != 0 ? ddp_last_error() : "");
+    report->order = atomic_fetch_add(&s->board->n_reports, 1) + 1;
     group_finalize(world);
     return rc != 0;
 }
@@ -144,7 +144,7 @@ static void stop_all(struct spawn *s, int signal_number)
 static void reap_child(struct spawn *s, int rank)
 {
     struct child *c = &s->child[rank];
-    const struct verdict_log *told = &s->board->of[rank];
+    const struct report *report = &s->board->of[rank];
     pid_t got;
     while ((got = waitpid(c->pid, &c->status, 0)) < 0 && errno == EINTR)
         ;
@@ -153,7 +153,7 @@ static void reap_child(struct spawn *s, int rank)
         c->status = 0;
     c->pid = 0;
     s->n_running--;
-    s->has_failed |= c->status != 0 || told->order == 0 || told->status != 0;
+    s->has_failed |= c->status != 0 || report->order == 0 || report->status != 0;
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
@@ -194,8 +194,8 @@ static void wait_for_all(struct spawn *s)
 static struct rank_end end_of(const struct spawn *s, int rank)
 {
     const struct child *c = &s->child[rank];
-    const struct verdict_log *told = &s->board->of[rank];
-    struct rank_end e = {.order = told->order, .status = told->status};
+    const struct report *report = &s->board->of[rank];
+    struct rank_end e = {.order = report->order, .status = report->status};
     const int number = WIFSIGNALED(c->status) ? WTERMSIG(c->status) : 0;
     const bool is_ours =
         (number == SIGTERM && c->is_stopped) || (number == SIGKILL && c->is_killed);
