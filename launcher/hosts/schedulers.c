@@ -264,6 +264,20 @@ static const char *find_mpi_host_file(const struct host_env *w)
     return NULL;
 }
 
+/* A launcher that is also a worker is in the list by a name that only the DNS knows. Its own one,
+ * which is the first label, shows that no ssh is needed. */
+static void shorten_own_name(const struct host_env *w, struct host_list *hosts)
+{
+    char own[MANAGER_NAME_BYTES];
+    w->own_name(w->arg, own, sizeof own);
+    const size_t len = strcspn(own, ".");
+    for (size_t i = 0; i < hosts->n; i++) {
+        char *name = hosts->hosts[i].name;
+        if (len > 0 && strncmp(name, own, len) == 0 && name[len] == '.')
+            name[len] = '\0';
+    }
+}
+
 /* A single host is a worker as well: the launcher's pod has no ranks. */
 static int find_mpi_workers(const struct host_env *w, const char *by, struct manager *m,
                             struct co_error *err)
@@ -271,6 +285,7 @@ static int find_mpi_workers(const struct host_env *w, const char *by, struct man
     m->by = by;
     int rc = host_list_read_file(&m->hosts, w, by, host_env_get(w, by), err);
     m->kind = rc == 0 && m->hosts.n > 0 ? MANAGER_HOSTS : MANAGER_NONE;
+    shorten_own_name(w, &m->hosts);
     return rc;
 }
 
@@ -287,6 +302,9 @@ int manager_find(const struct host_env *world, bool has_nodes, struct manager *r
                  struct co_error *err)
 {
     *ret = (struct manager){.kind = MANAGER_NONE};
+    const char *by = find_mpi_host_file(world);
+    if (has_nodes && by != NULL)
+        return find_mpi_workers(world, by, ret, err);
     if (has_nodes && host_env_get(world, "JOB_COMPLETION_INDEX") != NULL)
         return find_pod(world, "JOB_COMPLETION_INDEX", ret, err);
     if (has_nodes && host_env_get(world, "KUBERNETES_SERVICE_HOST") != NULL)
@@ -297,7 +315,6 @@ int manager_find(const struct host_env *world, bool has_nodes, struct manager *r
         return find_sky(world, ret, err);
     if (host_env_get(world, "VC_TASK_INDEX") != NULL)
         return find_volcano(world, ret, err);
-    const char *by = find_mpi_host_file(world);
     if (by != NULL)
         return find_mpi_workers(world, by, ret, err);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {

@@ -50,7 +50,8 @@ struct manager {
 
 /* Look at the environment; the first manager found counts.
  *
- * has_nodes   the options ask for several nodes: only then a pod is one of them
+ * has_nodes   the options ask for several nodes: only then a pod is one of them, and of the lists
+ *             of hosts only that of an MPIJob counts
  * ret         manager_fini() it, also after a failure
  * returns     0
  *             -EINVAL   a variable is malformed, a pod's name does not lead to the others; err has

@@ -209,7 +209,24 @@ START_TEST(the_launcher_of_mpi_pods_finds_the_workers)
         ck_assert_uint_eq(spec.remote->hosts.n, 2);
         ck_assert_str_eq(spec.remote->hosts.hosts[0].name, cases[i].first);
         ck_assert_uint_eq(spec.remote->shares[1], cases[i].slots);
+        JOB("--nnodes", "1:2", "train.py"); /* the launcher is not a pod of an Indexed Job */
+        ck_assert_uint_eq(spec.remote->hosts.n, 2);
+        ck_assert_uint_eq(spec.world.min_nodes, 1);
     }
+}
+END_TEST
+
+START_TEST(a_launcher_that_is_a_worker_is_listed_by_its_own_name)
+{
+    load("mpi-operator-open-mpi");
+    fake.own_name = "train-launcher.train.tenant-a.svc.cluster.local";
+    fake.host_file = "train-launcher.train.tenant-a.svc slots=2\n"
+                     "train-launcher-2.train.tenant-a.svc slots=2\n"
+                     "train.train.tenant-a.svc slots=2\n";
+    JOB("train.py");
+    ck_assert_str_eq(spec.remote->hosts.hosts[0].name, "train-launcher");
+    ck_assert_str_eq(spec.remote->hosts.hosts[1].name, "train-launcher-2.train.tenant-a.svc");
+    ck_assert_str_eq(spec.remote->hosts.hosts[2].name, "train.train.tenant-a.svc");
 }
 END_TEST
 
@@ -411,6 +428,7 @@ TEST_SUITE(schedulers)
     tcase_add_test(c, the_training_operators_variables_are_options);
     tcase_add_test(c, the_variables_of_a_train_job_are_options);
     tcase_add_test(c, the_launcher_of_mpi_pods_finds_the_workers);
+    tcase_add_test(c, a_launcher_that_is_a_worker_is_listed_by_its_own_name);
     tcase_add_test(c, a_single_worker_of_mpi_pods_is_another_host);
     tcase_add_test(c, host_files_of_mpi_count_only_in_the_launchers_pod);
     tcase_add_test(c, skypilot_defines_all_nodes);
