@@ -158,7 +158,7 @@ static void fill_progress(const struct remote_roster *r, const struct roster *ro
 {
     const struct remote_spec *remote = r->spec->remote;
     bool is_open = roster_get_state(roster) == ROSTER_OPEN;
-    uint64_t now_ms = co_now_ms(), deadline_ms = roster_deadline_ms(roster);
+    uint64_t now_ms = co_now_ms(), deadline_ms = roster_state_deadline_ms(roster);
     *p = (struct message_progress){.wait = is_open ? MESSAGE_WAIT_WINDOW : MESSAGE_WAIT_NODES,
                                    .n_wanted = is_open ? r->terms.max_nodes : r->terms.min_nodes,
                                    .elapsed_ms = now_ms - r->waits_from_ms,

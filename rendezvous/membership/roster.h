@@ -232,6 +232,9 @@ void roster_step(struct roster *r, const struct roster_input *in, struct roster_
 
 uint64_t roster_deadline_ms(const struct roster *r); /* CO_NEVER_MS: feed no TIME */
 
+/* When its state ends by itself, whatever happens to single nodes. CO_NEVER_MS: never */
+uint64_t roster_state_deadline_ms(const struct roster *r);
+
 enum roster_state roster_get_state(const struct roster *r);
 uint32_t
 roster_generation(const struct roster *r);       /* the newest; MESSAGE_NO_GENERATION: none yet */

@@ -678,6 +678,11 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+uint64_t roster_state_deadline_ms(const struct roster *r)
+{
+    return r->deadline_ms;
+}
+
 uint64_t roster_deadline_ms(const struct roster *r)
 {
     uint32_t away = r->lists[LIST_AWAY].first;
