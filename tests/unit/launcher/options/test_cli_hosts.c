@@ -175,6 +175,9 @@ START_TEST(the_environment_is_sent_except_machine_variables)
                                  "DDP_TOKEN=secret",
                                  "XDG_RUNTIME_DIR=/run",
                                  "SLURM_JOB_ID=3",
+                                 "K_MPI_JOB_ROLE=launcher",
+                                 "NVIDIA_VISIBLE_DEVICES=",
+                                 "NVIDIA_DRIVER_CAPABILITIES=",
                                  "NCCL_DEBUG=INFO",
                                  "broken",
                                  NULL};
