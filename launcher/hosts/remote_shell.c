@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum { WORDS_MAX = 12 + WAY_ARGUMENTS_MAX };
 
@@ -165,4 +166,23 @@ void remote_shell_complaint(const char *text, size_t len, const char *own, char 
     }
     snprintf(to, n, "%.*s", (int)(end - start), end > start ? text + start : "");
     co_utf8_clean(to, strlen(to));
+}
+
+enum { SSH_FAILED = 255 };
+
+bool remote_shell_was_lost(int status)
+{
+    return WIFEXITED(status) && WEXITSTATUS(status) == SSH_FAILED;
+}
+
+bool remote_shell_was_unreached(int status, const char *complaint)
+{
+    static const char *const begins[] = {"ssh: Could not resolve hostname ",
+                                         "ssh: connect to host "};
+    if (!remote_shell_was_lost(status))
+        return false;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(complaint, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
 }

@@ -19,6 +19,7 @@ struct remote_shell {
     bool by_srun;         /* each host by a step of its own in Slurm's allocation */
     char *const *command; /* borrowed; words in front of the host; NULL: ssh, as usual */
     uint64_t reach_ms;    /* so long ssh may take to connect */
+    bool starts_late;     /* hosts may start after this ddprun: pods */
 };
 
 /* ssh must not ask questions, since no one could answer, and must end when the host is gone. A
@@ -44,5 +45,15 @@ bool remote_shell_is_here(const struct remote_shell *w, const struct host *host)
  * own   a program's name and ": ", which is left out in front
  * to    n bytes; "" without one */
 void remote_shell_complaint(const char *text, size_t len, const char *own, char *to, size_t n);
+
+/* Whether ssh ended because it did not find the host, or no connection was possible: the host may
+ * not have started yet.
+ *
+ * status      as waitpid() has it
+ * complaint   of remote_shell_complaint() */
+bool remote_shell_was_unreached(int status, const char *complaint);
+
+/* Whether ssh lost the connection, or its program on the host was killed. */
+bool remote_shell_was_lost(int status);
 
 #endif

@@ -285,6 +285,7 @@ static int find_mpi_workers(const struct host_env *w, const char *by, struct man
     m->by = by;
     int rc = host_list_read_file(&m->hosts, w, by, host_env_get(w, by), err);
     m->kind = rc == 0 && m->hosts.n > 0 ? MANAGER_HOSTS : MANAGER_NONE;
+    m->starts_late = true;
     shorten_own_name(w, &m->hosts);
     return rc;
 }

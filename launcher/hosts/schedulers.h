@@ -41,6 +41,7 @@ struct manager {
     const char *by;         /* the variable that has it */
     struct host_list hosts; /* owned: manager_fini() */
     bool by_srun;           /* each host by a step of its own in Slurm's allocation */
+    bool starts_late;       /* the hosts are pods, which may start after this one */
     struct slurm_task task;
     struct node_assignment
         assignment; /* its texts are of this struct, which must stay where it is */

@@ -35,8 +35,8 @@ struct draft {
     size_t n_exports;
     const struct node_assignment *assignment; /* borrowed; this node's assigned place; NULL: none */
     struct host_list *found; /* borrowed; a manager's hosts, which may be taken; NULL: none */
-    bool found_by_srun;
-    bool standalone; /* --standalone; known when the managers have been asked */
+    bool found_by_srun, found_late; /* as of struct manager */
+    bool standalone;                /* --standalone; known when the managers have been asked */
     int verbose;
     int n_programs; /* with ':' between them; their words, NULL-terminated: the first one's, and of
                        the others from the ':' on */

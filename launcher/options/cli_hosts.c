@@ -169,6 +169,7 @@ int cli_set_hosts(const struct draft *d, char *const *argv, struct job_spec *spe
         return co_fail(err, -ENOMEM, "out of memory");
     r->argv = argv;
     r->way.by_srun = d->found_by_srun;
+    r->way.starts_late = d->found_late;
     r->way.reach_ms = REACH_MS;
     int rc = refuse_meeting(d, err)
         ?: read_hosts(d, &r->hosts, err)
@@ -332,6 +333,7 @@ int cli_ask_managers(struct draft *d, struct cli_schedulers *m, struct job_spec 
     } else if (rc == 0 && m->manager.kind == MANAGER_HOSTS) {
         d->found = &m->manager.hosts;
         d->found_by_srun = m->manager.by_srun;
+        d->found_late = m->manager.starts_late;
     }
     return rc < 0 ? rc : 0;
 }

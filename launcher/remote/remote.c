@@ -5,7 +5,8 @@
  * left, remote_run() also ends. Read follow_bringup() first, then on_host_ended().
  *
  * A host that is abandoned, or whose way ends before it is a node, is FAILED in the bring-up, which
- * knows whether the job can be without it. A node whose way ends is lost to the roster, or has left
+ * knows whether the job can be without it. Pods may start late, and are reached for again instead
+ * (reach_again()). A node whose way ends is lost to the roster, or has left
  * it; here it is only counted. */
 #include "remote.h"
 
@@ -33,7 +34,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LAST_SLACK_MS = 10000 };
+enum {
+    LAST_SLACK_MS = 10000,
+    PAUSE_MS = 2000, /* before a host is reached for again */
+};
 
 __attribute__((format(printf, 3, 4))) static void
 say_line(struct remote *r, enum co_severity severity, const char *format, ...)
@@ -80,6 +84,17 @@ static void set_last(struct remote *r)
                    0);
 }
 
+/* The roster waits for those that are lost to come back, unless none can. */
+static void end_if_all_are_gone(struct remote *r)
+{
+    for (size_t i = 0; i < r->n_hosts; i++)
+        if (r->hosts[i].runs)
+            return;
+    if (r->has_verdict || r->stop_signal != 0 ||
+        bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_OVER)
+        r->ended = true;
+}
+
 /* Does a node of this name run? That it has understood its order may not have arrived yet. */
 static bool is_node(const struct remote *r, const char *name)
 {
@@ -91,7 +106,8 @@ static bool is_node(const struct remote *r, const char *name)
 }
 
 /* The way to a host that the roster has lost may be long dead, unnoticed. A host that the roster
- * knows is a node, though its own messages may still be on their way. */
+ * knows is a node, though its own messages may still be on their way, unless it is reached for
+ * again. */
 static void on_verdict(void *arg)
 {
     struct remote *r = arg;
@@ -102,9 +118,11 @@ static void on_verdict(void *arg)
         v->exit_code != 0 && (v->outcome != MESSAGE_RANK_FAILED || !is_node(r, v->node));
     snprintf(r->verdict_text, sizeof r->verdict_text, "%s", v->text);
     for (size_t i = 0; i < r->n_hosts; i++)
-        if (r->hosts[i].runs && !remote_roster_knows(r->roster, r->hosts[i].host->name))
+        if (r->hosts[i].runs && (!remote_roster_knows(r->roster, r->hosts[i].host->name) ||
+                                 bringup_get(r->bringup, i) < BRINGUP_TOLD))
             remote_host_kill(&r->hosts[i]);
     set_last(r);
+    end_if_all_are_gone(r);
 }
 
 static void on_result(void *arg, const struct message *m)
@@ -236,6 +254,7 @@ static void follow_bringup(struct remote *r)
         return;
     while ((i = bringup_late(r->bringup, co_now_ms())) >= 0)
         give_up_late(r, (size_t)i);
+    bringup_wake(r->bringup, co_now_ms());
     while ((i = bringup_next(r->bringup)) >= 0)
         start_host(r, (size_t)i);
     switch (bringup_look(r->bringup, co_now_ms())) {
@@ -258,6 +277,32 @@ static void follow_bringup(struct remote *r)
     set_bringup_timer(r);
 }
 
+/* A pod that has not started has no name in the DNS, or no sshd; one that is lost is started again.
+ * One line for the whole job: those that are never reached are named in the end. */
+static void reach_again(struct remote *r, struct remote_host *h, const char *why)
+{
+    char time[REPORT_DURATION_BYTES];
+    if (!r->has_waited && bringup_get(r->bringup, host_number(h)) == BRINGUP_REACHING) {
+        r->has_waited = true;
+        say_line(r, CO_NOTE, "%s: %s; ddprun waits up to %s for hosts (--start-timeout)",
+                 h->host->name, why,
+                 report_duration(r->spec->world.start_timeout_ms, time, sizeof time));
+    }
+    remote_host_reset(h);
+    bringup_set(r->bringup, host_number(h), BRINGUP_AGAIN, co_now_ms());
+    follow_bringup(r);
+}
+
+/* Its way has ended. May it become a node, by another attempt? */
+static bool may_come_back(const struct remote *r, size_t i, int status, const char *why)
+{
+    const enum bringup_phase phase = bringup_get(r->bringup, i);
+    return !r->hosts[i].is_killed && !r->has_verdict && r->stop_signal == 0 &&
+           bringup_may_retry(r->bringup, i, co_now_ms()) &&
+           ((phase == BRINGUP_REACHING && remote_shell_was_unreached(status, why)) ||
+            (phase == BRINGUP_READY && remote_shell_was_lost(status)));
+}
+
 static void on_host_ended(struct remote *r, size_t i, int status)
 {
     struct remote_host *h = &r->hosts[i];
@@ -267,7 +312,9 @@ static void on_host_ended(struct remote *r, size_t i, int status)
     const char *why = h->is_killed       ? "" /* already reported */
                       : heard[0] != '\0' ? heard
                                          : report_status(status, how, sizeof how);
-    if (phase == BRINGUP_READY || phase == BRINGUP_ENDED) {
+    if (may_come_back(r, i, status, why)) {
+        reach_again(r, h, why);
+    } else if (phase == BRINGUP_READY || phase == BRINGUP_ENDED) {
         bringup_set(r->bringup, i, BRINGUP_ENDED, co_now_ms());
         follow_bringup(r);
     } else if (phase != BRINGUP_FAILED) {
@@ -276,13 +323,7 @@ static void on_host_ended(struct remote *r, size_t i, int status)
             r->refusal_code = WEXITSTATUS(status);
         on_host(h, BRINGUP_FAILED, why);
     }
-    bool all_gone = true;
-    for (size_t k = 0; k < r->n_hosts; k++)
-        all_gone = all_gone && !r->hosts[k].runs;
-    /* the roster waits for those that are lost to come back, unless none can */
-    if (all_gone && (r->has_verdict || r->stop_signal != 0 ||
-                     bringup_look(r->bringup, co_now_ms()) == BRINGUP_IS_OVER))
-        r->ended = true;
+    end_if_all_are_gone(r);
 }
 
 static void on_spawner(uv_poll_t *poll, int status, int events)
@@ -408,7 +449,9 @@ static int make_hosts(struct remote *r, struct co_error *err)
                                           .min_nodes = r->spec->world.min_nodes,
                                           .at_once = WAY_AT_ONCE,
                                           .reach_ms = s->way.reach_ms,
-                                          .window_ms = r->spec->world.window_ms};
+                                          .window_ms = r->spec->world.window_ms,
+                                          .pause_ms = s->way.starts_late ? PAUSE_MS : 0,
+                                          .miss_ms = r->spec->world.start_timeout_ms};
     r->n_hosts = s->hosts.n;
     r->hosts = calloc(s->hosts.n, sizeof *r->hosts);
     r->bringup = bringup_create(&limits);

@@ -420,3 +420,10 @@ void remote_host_close(struct remote_host *h)
     co_buf_fini(&h->heard);
     co_buf_fini(&h->complaint);
 }
+
+void remote_host_reset(struct remote_host *h)
+{
+    h->why[0] = h->from[0] = '\0';
+    h->is_told = h->was_sent = h->is_writing = h->is_killed = false;
+    h->n_to_send = 0;
+}

@@ -102,6 +102,7 @@ struct remote {
      * "": none needed it. */
     char guessed[INET6_ADDRSTRLEN];
     bool has_warned; /* of a ddprun on a host that is not executed */
+    bool has_waited; /* for a host that could not be reached */
 
     /* remote_host.c has news of a host: it gets the payload (REACHING), has answered (UP), has
      * understood its order (READY), or was abandoned (FAILED; why, or "" if that was reported). */
@@ -187,5 +188,8 @@ void remote_host_said(struct remote_host *h, char *to, size_t n);
  * returns   h->why, or the last line received, or "" */
 const char *remote_host_ended(struct remote_host *h);
 void remote_host_close(struct remote_host *h); /* from the loop */
+
+/* It has ended, and is started again later: as before the first start. */
+void remote_host_reset(struct remote_host *h);
 
 #endif

@@ -7,6 +7,8 @@
 #include <check.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +102,31 @@ START_TEST(what_ssh_printed_last_controls_no_terminal)
 }
 END_TEST
 
+START_TEST(only_a_host_that_ssh_did_not_reach_may_answer_later)
+{
+    static const struct {
+        int status;
+        const char *complaint;
+        bool was_unreached;
+    } cases[] = {
+        {255 << 8, "ssh: Could not resolve hostname a.b.svc: Name or service not known", true},
+        {255 << 8, "ssh: Could not resolve hostname a: Temporary failure in name resolution", true},
+        {255 << 8, "ssh: connect to host a.b.svc port 2222: Connection refused", true},
+        {255 << 8, "ssh: connect to host a port 22: No route to host", true},
+        {255 << 8, "root@a: Permission denied (publickey).", false},
+        {255 << 8, "Host key verification failed.", false},
+        {255 << 8, "ssh: ", false},
+        {255 << 8, "", false},
+        {127 << 8, "ssh: connect to host a port 22: Connection refused", false},
+        {SIGTERM, "ssh: connect to host a port 22: Connection refused", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_msg(remote_shell_was_unreached(cases[i].status, cases[i].complaint) ==
+                          cases[i].was_unreached,
+                      "status %#x, '%s'", (unsigned)cases[i].status, cases[i].complaint);
+}
+END_TEST
+
 TEST_SUITE(remote_shell)
 {
     Suite *suite = suite_create("way");
@@ -110,6 +137,7 @@ TEST_SUITE(remote_shell)
     tcase_add_test(t, without_a_shell_the_arguments_are_not_quoted);
     tcase_add_test(t, a_too_long_path_is_refused);
     tcase_add_test(t, what_ssh_printed_last_controls_no_terminal);
+    tcase_add_test(t, only_a_host_that_ssh_did_not_reach_may_answer_later);
     suite_add_tcase(suite, t);
     return suite;
 }

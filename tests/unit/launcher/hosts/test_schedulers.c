@@ -209,6 +209,7 @@ START_TEST(the_launcher_of_mpi_pods_finds_the_workers)
         ck_assert_uint_eq(spec.remote->hosts.n, 2);
         ck_assert_str_eq(spec.remote->hosts.hosts[0].name, cases[i].first);
         ck_assert_uint_eq(spec.remote->shares[1], cases[i].slots);
+        ck_assert(spec.remote->way.starts_late);
         JOB("--nnodes", "1:2", "train.py"); /* the launcher is not a pod of an Indexed Job */
         ck_assert_uint_eq(spec.remote->hosts.n, 2);
         ck_assert_uint_eq(spec.world.min_nodes, 1);
