@@ -156,6 +156,8 @@ class Cluster:
 class Pod(Job):
     """One run of a pod. `env` is that of its container."""
 
+    enter = ENTER
+
     def __init__(self, cluster, name, service, words, env, folder, limit_bytes=None):
         self.cluster, self.name = cluster, name
         self.full_name = f"{name}.{service}.{DOMAIN}"
@@ -169,7 +171,7 @@ class Pod(Job):
         self.write("resolv.conf", f"nameserver {WIRE_ADDRESS}\nsearch {DOMAIN} svc.cluster.local cluster.local\noptions ndots:5\n")
         self.log_path = os.path.join(self.files, "log")
         with open(self.log_path, "wb") as log:
-            super().__init__("--net=/run/netns/" + self.namespace, shutil.which("unshare"), *SPACES, "sh", "-c", ENTER, "sh",
+            super().__init__("--net=/run/netns/" + self.namespace, shutil.which("unshare"), *SPACES, "sh", "-c", self.enter, "sh",
                              name, self.files, *words, launcher=shutil.which("nsenter"), stdout=log, stderr=log,
                              env={"HOME": "/nonexistent", "HOSTNAME": name, "KUBERNETES_SERVICE_HOST": "10.96.0.1",
                                   "KUBERNETES_SERVICE_PORT": "443", **env},
