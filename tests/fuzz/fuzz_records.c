@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint8_t key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes ......";
+static const uint8_t key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes .....";
 
 /* returns how many bytes have opened */
 static size_t read_all(const uint8_t *wire, size_t n_wire, uint8_t how, uint8_t size, uint8_t *got,

@@ -10,8 +10,8 @@
 
 enum { PLAIN_BYTES = 100, SEALED_BYTES = PLAIN_BYTES + CIPHER_TAG_BYTES };
 
-static const uint8_t key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes ......",
-                     other_key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes .....!";
+static const uint8_t key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes .....",
+                     other_key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes ....!";
 static const uint32_t header = 7;
 
 struct pair {

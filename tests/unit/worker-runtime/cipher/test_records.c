@@ -11,7 +11,7 @@
 
 enum { WIRE_BYTES = 1 << 20, STREAM_BYTES = 600000, OVERHEAD = 20 };
 
-static const uint8_t key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes ......";
+static const uint8_t key[CIPHER_KEY_BYTES] = "a key of thirty-two bytes .....";
 
 struct ends {
     struct records_out out;

@@ -297,7 +297,7 @@ static int run_until_it_breaks(struct rank *r)
         code = ops->alloc(r->backend, COUNT * 4, &out, &r->err);
     a = in;
     b = out;
-    for (int i = 0; code == 0; i++) {
+    while (code == 0) {
         atomic_fetch_add(&r->node->progress, 1);
         struct collective sum = {.kind = CALL_ALL_REDUCE, .count = COUNT, .in = a, .out = b};
         code = backend_run(r->backend, &sum, &r->err);

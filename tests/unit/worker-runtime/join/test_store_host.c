@@ -21,7 +21,7 @@
 
 enum { DEADLINE_MS = 60000, UNANSWERED_MS = 500 };
 
-static const uint8_t word[STORE_HOST_WORD_BYTES] = "the word of this job, 32 bytes!!";
+static const uint8_t word[STORE_HOST_WORD_BYTES] = "the word of this job, 32 bytes!";
 static struct store_host *host;
 static uint16_t port;
 static struct co_error err;
