@@ -151,7 +151,7 @@ static void hear_question(struct council *c, const struct ballot *b, uint64_t no
 }
 
 /* A promise to a candidate does not count: the coordinator of the record may have ended. */
-static bool obeys_coordinator(const struct council *c, uint64_t now_ms)
+bool council_obeys(const struct council *c, uint64_t now_ms)
 {
     return now_ms < c->voter.until_ms && c->voter.promised.owner == c->voter.record.term.owner;
 }
@@ -171,7 +171,7 @@ static void answer(struct council *c, const struct ballot *b, uint64_t now_ms, s
                            .yes = vote.yes,
                            .promised = vote.promised,
                            .left_ms = vote.left_ms,
-                           .is_bound = obeys_coordinator(c, now_ms),
+                           .is_bound = council_obeys(c, now_ms),
                            .has_entry = c->voter.record.voters.n > 0};
     if (ret->has_entry)
         council_fill(c, &c->voter.record, &ret->entry);

@@ -216,6 +216,9 @@ enum council_state council_get_state(const struct council *c, uint64_t now_ms);
  * returns   whether it knows one */
 bool council_leader(const struct council *c, struct elector_address *ret);
 
+/* Does the voter here obey a coordinator now, that of the newest record that it knows? */
+bool council_obeys(const struct council *c, uint64_t now_ms);
+
 /* Could another process take over from this one? */
 bool council_has_successor(const struct council *c, uint64_t now_ms);
 

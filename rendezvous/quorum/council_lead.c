@@ -383,6 +383,15 @@ static void free_from_silent(struct council *c, uint64_t now_ms)
         council_take_turn(c, now_ms);
 }
 
+/* Some voters have stored the record of this candidate, and others have promised a higher term: it
+ * may be that no process has enough of them, and all wait. */
+static bool is_crossed(const struct council *c)
+{
+    const struct quorum_proposer *p = &c->proposer;
+    return p->phase == QUORUM_REWRITING && !p->limits.alone &&
+           quorum_term_compare(&p->highest, &p->term) > 0;
+}
+
 void council_go_on(struct council *c, uint64_t now_ms)
 {
     if (c->is_over)
@@ -399,6 +408,10 @@ void council_go_on(struct council *c, uint64_t now_ms)
         lead_on(c, now_ms);
     if (c->is_over || !has_question(c) || now_ms < c->asks_at_ms)
         return;
+    if (is_crossed(c)) {
+        claim(c, now_ms);
+        return;
+    }
     if (c->n_asks >= COUNCIL_ALONE_ASKS)
         quorum_proposer_stand_alone(&c->proposer, now_ms);
     ask_all(c, now_ms);

@@ -166,12 +166,13 @@ static bool is_present(const struct quorum_proposer *p, const struct quorum_ask 
            now.record.index == ask->record.index && now.asked_ms == ask->asked_ms;
 }
 
-/* Also by a voter whose answer was not needed: it is to obey again. */
+/* Also by a voter whose answer was not needed: it is to obey again. A candidate may still have
+ * enough other voters, which would wait for it if it gave up. */
 static bool is_outbid(const struct quorum_proposer *p, const struct quorum_ask *ask,
                       const struct quorum_vote *vote)
 {
-    const bool asks =
-        p->phase == QUORUM_REWRITING || p->phase == QUORUM_WRITING || p->phase == QUORUM_LEADING;
+    const bool asks = (p->phase == QUORUM_REWRITING && p->limits.alone) ||
+                      p->phase == QUORUM_WRITING || p->phase == QUORUM_LEADING;
     return asks && !vote->yes && ask->type != QUORUM_CLAIM &&
            quorum_term_compare(&ask->term, &p->term) == 0 &&
            quorum_term_compare(&vote->promised, &p->term) > 0;

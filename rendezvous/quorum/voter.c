@@ -55,7 +55,18 @@ static void promise_leader(struct quorum_voter *v, const struct quorum_term *ter
 {
     const struct quorum_limits *l = &v->limits;
     v->heard_ms = now_ms;
+    v->is_claimed = false;
     promise(v, term, now_ms + l->lease_ms + l->margin_ms + l->stay_ms);
+}
+
+/* Two candidates may have promised themselves: that with the lower term votes for the other one. A
+ * lease of the process that was promised before may still run: it is waited for, also if that
+ * process claims again. Where one of two may be alone, both wait: a claim without an answer counts
+ * there. */
+static bool is_bound(const struct quorum_voter *v, const struct quorum_term *term, uint64_t now_ms)
+{
+    return now_ms < v->until_ms && term->owner != v->promised.owner &&
+           (!v->is_claimed || v->limits.alone);
 }
 
 /* A candidate that is refused leaves no trace: its term is not adopted, so that a node that comes
@@ -67,11 +78,11 @@ static bool hear_claim(struct quorum_voter *v, const struct quorum_ask *ask, uin
 {
     if (quorum_term_compare(&ask->term, &v->promised) < 0)
         return false;
-    if (is_reserved_for_another(v, &ask->term) ||
-        (now_ms < v->until_ms && ask->term.owner != v->promised.owner)) {
+    if (is_reserved_for_another(v, &ask->term) || is_bound(v, &ask->term, now_ms)) {
         ret->left_ms = now_ms < v->until_ms ? v->until_ms - now_ms : 0;
         return false;
     }
+    v->is_claimed |= now_ms >= v->until_ms;
     promise(v, &ask->term, now_ms + v->limits.claim_ms);
     return true;
 }

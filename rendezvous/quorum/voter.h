@@ -36,7 +36,7 @@ struct quorum_limits {
     uint64_t lease_ms;  /* a coordinator may act for so long after it sent what was answered */
     uint64_t margin_ms; /* a voter obeys it for lease_ms and margin_ms after it heard it ... */
     uint64_t stay_ms;   /* ... and so much longer, unless its host is silent */
-    uint64_t claim_ms;  /* and a candidate for so long */
+    uint64_t claim_ms;  /* and a candidate for so long, or until one with a higher term claims */
     bool alone;         /* of two voters one takes over without an answer of the other one. Both may
                            do so, where neither hears the other */
 };
@@ -45,7 +45,8 @@ struct quorum_voter {
     struct quorum_limits limits;
     uint64_t id;
     struct quorum_term promised;
-    uint64_t until_ms; /* no other one is promised anything before */
+    uint64_t until_ms; /* no other one is promised anything before ... */
+    bool is_claimed;   /* ... but a higher term is, since only a candidate was promised it */
     uint64_t heard_ms; /* the last WRITE or KEEP */
     bool is_reserved;  /* it obeys no process but that of `promised`, whatever the time */
     struct quorum_record record;

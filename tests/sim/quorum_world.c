@@ -165,6 +165,8 @@ static void deliver(struct world *w, const struct mail *mail)
         yield(p);
     if (w->mutant == NOT_RESERVED)
         p->council.voter.is_reserved = false;
+    if (w->mutant == REPLACED_EARLY)
+        p->council.voter.is_claimed |= mail->ballot.type == BALLOT_CLAIM;
     if (w->mutant == NOT_ANSWERED)
         p->council.proposer.has_answer = false;
     council_take(&p->council, &mail->ballot, world_clock_ms(w, p), &answer, &orders);

@@ -37,6 +37,7 @@ enum mutant {
     ANSWERED_EARLY,
     NOT_STORED,
     FREED_EARLY,
+    REPLACED_EARLY,
     DOES_NOT_WAIT, /* this and the next ones: of ALONE_WHOLE */
     NOT_AGREED,
     NOT_ANSWERED,

@@ -40,6 +40,7 @@ static const char *const mutant_names[] = {
     [ANSWERED_EARLY] = "the lease is reported before it is set",
     [NOT_STORED] = "no lease before the list is stored",
     [FREED_EARLY] = "a silent host frees its voters before its lease is over",
+    [REPLACED_EARLY] = "a candidate replaces a coordinator that claims again within its lease",
     [DOES_NOT_WAIT] = "alone: the first of two does not ask whether the other one took over",
     [NOT_AGREED] = "alone: the first of two does not know that the other one may take over",
     [NOT_ANSWERED] = "alone: an answer of the other one does not count",

@@ -1,5 +1,7 @@
 /* What a council orders. Three processes, whose ballots arrive at once unless a process is cut off;
  * tests/sim/sim_quorum.c has the rest. */
+#include "quorum_cases.h"
+
 #include "rendezvous/quorum/council.h"
 
 #include "common/clock.h"
@@ -784,5 +786,6 @@ TEST_SUITE(council)
     tcase_add_test(all, a_suspended_coordinator_of_two_is_not_deposed_by_what_waits_for_it);
     tcase_add_test(all, a_coordinator_that_resigns_is_replaced_also_where_its_node_needed_no_lease);
     suite_add_tcase(suite, all);
+    suite_add_tcase(suite, council_takeover_cases());
     return suite;
 }

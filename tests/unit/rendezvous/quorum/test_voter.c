@@ -101,11 +101,33 @@ START_TEST(a_candidate_is_obeyed_for_a_short_time)
     claim(2, 3);
     claim(2, 3); /* once more */
     ck_assert(vote.yes);
-    claim(3, 1);
+    claim(2, 1);
     ck_assert(!vote.yes);
     now_ms += 500;
     claim(3, 1);
     ck_assert(vote.yes);
+}
+END_TEST
+
+START_TEST(a_candidate_with_a_higher_term_replaces_another_one_but_no_coordinator)
+{
+    claim(2, 3);
+    claim(3, 1);
+    ck_assert(vote.yes);
+    write(3, 1, 0);
+    claim(4, 1); /* it is in doubt, and its lease may still run */
+    ck_assert(vote.yes);
+    claim(5, 3);
+    ck_assert(!vote.yes);
+}
+END_TEST
+
+START_TEST(where_one_of_two_may_be_alone_no_candidate_replaces_another_one)
+{
+    v.limits.alone = true;
+    claim(2, 3);
+    claim(3, 1);
+    ck_assert(!vote.yes);
 }
 END_TEST
 
@@ -191,6 +213,8 @@ TEST_SUITE(voter)
     tcase_add_test(all, the_promise_is_over_after_the_lease_and_the_margin);
     tcase_add_test(all, a_silent_host_ends_the_longer_stay_but_not_the_lease);
     tcase_add_test(all, a_candidate_is_obeyed_for_a_short_time);
+    tcase_add_test(all, a_candidate_with_a_higher_term_replaces_another_one_but_no_coordinator);
+    tcase_add_test(all, where_one_of_two_may_be_alone_no_candidate_replaces_another_one);
     tcase_add_test(all, the_coordinator_may_claim_again_at_once);
     tcase_add_test(all, a_voter_that_is_freed_still_obeys_no_lower_term);
     tcase_add_test(all, an_older_write_of_the_term_changes_nothing);
