@@ -353,6 +353,17 @@ void failover_on_roster(void *arg, struct local_roster *own)
     failover_offer_soon(l);
 }
 
+/* To the job before, this process has ended. */
+void failover_change_job(struct failover_link *l)
+{
+    const struct elector_address own = l->council.own;
+    l->queued = (struct council_orders){0};
+    if (l->council.id == 0)
+        return;
+    begin_council(l, &own);
+    set_timer(l);
+}
+
 /* Another coordinator has this job, which was begun again here. */
 void failover_yield(struct failover_link *l, const struct elector_address *leader)
 {

@@ -53,6 +53,45 @@ static void check_offer(struct failover_link *l, const struct ballot *b)
                   b->at.host, b->at.port, b->alone ? "with" : "without");
 }
 
+/* --- a job that was begun again --- */
+
+static uint64_t own_job(const struct failover_link *l)
+{
+    return l->council.job != 0 ? l->council.job : l->seen.job;
+}
+
+/* This node has joined the other job already, or its lease in its own one is over. */
+static bool has_no_job(const struct failover_link *l, const struct elector_address *from)
+{
+    const struct elector_address to = failover_coordinator(l);
+    const uint64_t now_ms = co_now_ms();
+    if (l->roster != NULL || l->is_over || council_obeys(&l->council, now_ms))
+        return false;
+    return l->is_up ? elector_same_address(from, &to)
+                    : failover_is_endpoint(l, from) &&
+                          now_ms >= l->heard_ms + l->lease_ms + LEASE_MARGIN_MS;
+}
+
+/* A node that has lost its coordinator also takes part in a job that was begun again at the
+ * endpoint. The process with which it has begun never votes as another one. */
+static void change_job(struct failover_link *l, const struct elector_address *from,
+                       const struct ballot *b)
+{
+    if (own_job(l) == 0 || b->job == 0 || b->job == own_job(l) || !b->has_entry || !b->is_bound ||
+        !has_no_job(l, from))
+        return;
+    failover_note(l, CO_NOTE,
+                  "the job was begun again at %s port %u: this node, which has lost the "
+                  "coordinator of the one before, joins it",
+                  from->host, from->port);
+    l->calls.change_job(l);
+    l->seen = (struct ballot){0};
+    l->n_known = 0;
+    l->endpoint_id = 0;
+}
+
+/* --- answers --- */
+
 /* The coordinator is heard, and this process knows which one it is. One that has lost the
  * coordinator asks itself. */
 static void redirect(const struct failover_link *l, struct ballot *answer)
@@ -114,6 +153,8 @@ static void on_answer(void *arg, const struct elector_address *from, const struc
         failover_note_also(l, &came_from);
     if (l->council.id != 0)
         l->calls.take_ballot(l, b, NULL);
+    if (is_asked)
+        change_job(l, &came_from, b);
     if (!is_asked || !b->has_entry || !b->is_bound || l->roster != NULL || at == NULL ||
         (l->council.job != 0 && b->job != l->council.job) ||
         quorum_record_compare(record, known) < 0)
@@ -246,6 +287,7 @@ static void on_silence(uv_timer_t *timer)
 
 void failover_hear(struct failover_link *l)
 {
+    l->heard_ms = co_now_ms();
     if (l->silence_ms > 0 && l->is_up)
         uv_timer_start(&l->silence, on_silence, l->silence_ms, 0);
     if (l->is_up)
@@ -308,7 +350,7 @@ static void ask_coordinator(struct failover_link *l)
     const struct ballot offer = own_offer(l);
     if (offers(l) && !is_voter(l))
         ballot_links_send(l->ballots, &to, &offer);
-    else if (!is_voter(l) || !has_reached_leader(l))
+    else if (!is_voter(l) || !has_reached_leader(l) || !council_obeys(&l->council, co_now_ms()))
         ask(l, &to);
 }
 

@@ -87,6 +87,7 @@ static void on_message(void *arg, const struct message *m)
     if (m->type == MESSAGE_WELCOME) {
         l->is_welcome = true;
         l->silence_ms = m->welcome.keep_alive_ms * 3 / 2;
+        l->lease_ms = m->welcome.lease_ms;
         l->elects = m->welcome.elects;
         if (l->elects)
             failover_listen(l);
@@ -313,6 +314,7 @@ static int link_open(uv_loop_t *loop, const struct job_spec *spec,
                                        .note_ended = failover_note_ended,
                                        .note_silent = failover_note_silent,
                                        .yield = failover_yield,
+                                       .change_job = failover_change_job,
                                        .follow = failover_follow,
                                        .unfollow = failover_unfollow};
     l->own_generation = MESSAGE_NO_GENERATION;

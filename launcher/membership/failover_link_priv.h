@@ -48,6 +48,7 @@ struct failover_calls {
     void (*note_silent)(struct failover_link *l, bool is_silent); /* the coordinator's host */
     void (*yield)(struct failover_link *l,
                   const struct elector_address *leader); /* another coordinator has this job */
+    void (*change_job)(struct failover_link *l);
 
     /* failover_roster.c */
     void (*follow)(struct failover_link *l, const struct elector_address *leader);
@@ -110,6 +111,7 @@ struct failover_link {
     /* failover_hunt.c */
     uv_timer_t silence, hunt, offer;
     uint64_t silence_ms;
+    uint64_t heard_ms, lease_ms; /* the coordinator was heard last; the lease that it gives */
     bool hunts;
     bool asks_also;         /* at the beginning: the other endpoints know of a coordinator? */
     uint64_t asks_until_ms; /* which may not answer */
@@ -145,6 +147,7 @@ void failover_tell_lease(struct failover_link *l); /* that of this node, by the 
 void failover_note_leased(struct failover_link *l);
 void failover_resign(struct failover_link *l, const struct elector_record *last);
 void failover_yield(struct failover_link *l, const struct elector_address *leader);
+void failover_change_job(struct failover_link *l); /* without a roster: it votes in the next one */
 
 void failover_listen(struct failover_link *l); /* unless it does */
 void failover_on_roster(void *arg, struct local_roster *own);

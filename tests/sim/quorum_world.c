@@ -281,6 +281,18 @@ static const struct process *find_reached_leader(const struct world *w, const st
     return NULL;
 }
 
+/* It votes in the job that its node joins, and in the one before no more. */
+static void change_job(struct world *w, struct process *p)
+{
+    const struct council was = p->council;
+    if (p->has_roster || was.job == 0 || was.job == p->in_job ||
+        council_obeys(&was, world_clock_ms(w, p)))
+        return;
+    council_init(&p->council, &was.limits, was.id + IDS, &was.own, was.stands);
+    p->lease_due_ms = CO_NEVER_MS;
+    totals.n_moved++;
+}
+
 /* A node stays with its coordinator, and looks for another one when its lease is over. */
 static void take_place(struct world *w, struct process *p)
 {
@@ -293,6 +305,7 @@ static void take_place(struct world *w, struct process *p)
         return;
     p->in_job = leader->council.job;
     p->led_ms = w->now_ms;
+    change_job(w, p);
 }
 
 uint32_t world_n_reached(const struct world *w, const struct process *p)

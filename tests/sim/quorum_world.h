@@ -89,7 +89,7 @@ struct world {
 
 struct totals {
     uint64_t n_leaders, n_decisions, n_killed, n_left, n_hand_overs, n_changes, n_early, n_unleased,
-        n_silent, n_merged, n_split;
+        n_silent, n_merged, n_split, n_moved;
 };
 
 extern struct world world;

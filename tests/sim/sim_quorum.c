@@ -345,8 +345,9 @@ static bool find_second_beginning(void)
     totals = (struct totals){0};
     const uint64_t n = schedules_run(ALONE_RUNS, run_again);
     printf("begun again: %" PRIu64 " schedules, %" PRIu64 " coordinators, %" PRIu64
-           " generations; %" PRIu64 " jobs ran twice, all as documented\n",
-           n, totals.n_leaders, totals.n_decisions, totals.n_split);
+           " generations; %" PRIu64 " jobs ran twice, all as documented; %" PRIu64
+           " processes changed to the second one\n",
+           n, totals.n_leaders, totals.n_decisions, totals.n_split, totals.n_moved);
     if (totals.n_split == 0)
         fprintf(stderr, "begun again: no job was found that ran twice\n");
     return totals.n_split > 0;

@@ -138,6 +138,37 @@ class Failover(unittest.TestCase):
             group.kill("a")
             self.assertEqual([group.nodes[name].finish()[0] for name in names[1:]], [75, 75])
 
+    def test_nodes_whose_coordinator_is_lost_join_a_job_that_is_begun_again_at_the_endpoint(self):
+        with Group("1:3", AGAIN, seeks="10m") as group:
+            names, _ = group.begin(3)
+            group.kill("a")
+            for name in names[1:]:
+                group.nodes[name].read_until("waiting for the rendezvous endpoint")
+            self.begin_again(group, names[1:])
+
+    def test_a_node_whose_second_coordinator_is_lost_joins_a_job_that_is_begun_again_at_the_endpoint(self):
+        with Group("1:3", ONCE, seeks="10m") as group:
+            names, ranks = group.begin(3)
+            group.kill("a")
+            group.hear(ranks["b"].generation + 1, names[1:])
+            leader = group.await_leader(names[1:])
+            group.await_voters(names[1:])
+            group.kill(leader)
+            left = [name for name in names[1:] if name != leader]
+            group.nodes[left[0]].read_until("waiting for the rendezvous endpoint")
+            self.begin_again(group, left)
+
+    def begin_again(self, group, names):
+        """These nodes join the job, and vote."""
+        group.start_at(1, "z")
+        everyone = ["z", *names]
+        ranks, n = {}, 0
+        while {rank.world for rank in ranks.values()} != {len(everyone)}:
+            ranks, n = group.hear_some(n, everyone), n + 1
+        self.assertIn(b"generation 0:", group.nodes["z"].said_so_far())
+        group.await_voters(everyone)
+        group.finish()
+
     def test_ranks_live_on_in_place(self):
         with LastingGroup() as nodes:
             before = nodes.begin()
