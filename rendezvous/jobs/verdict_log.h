@@ -2,7 +2,7 @@
  *
  * A run ID is used again: a job fails, its script is corrected, and the job starts once more under
  * the same name. A node that arrives late at the job that is over receives its verdict. A node that
- * has received it and comes again starts the job anew. A ddprun that was started again has its
+ * has received it and comes again starts the job again. A ddprun that was started again has its
  * node's name and another instance ID. */
 #ifndef DDP_RENDEZVOUS_JOBS_VERDICT_LOG_H
 #define DDP_RENDEZVOUS_JOBS_VERDICT_LOG_H
