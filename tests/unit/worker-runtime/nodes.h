@@ -91,7 +91,12 @@ static inline uint8_t *nodes_reduced(const struct nodes *n, enum ddp_dtype dtype
                          dtype != DDP_FLOAT16 && dtype != DDP_BFLOAT16;
     const enum ddp_op part_op = divides ? DDP_SUM : op;
     const size_t size = ddp_dtype_size(dtype), bytes = count * size;
-    uint8_t *all = malloc(bytes * RANKS_MAX + 1), *sums = malloc(bytes * NODES_MAX + 1);
+    int most = 0;
+    for (int k = 0; k < n->n; k++)
+        most = n->size[k] > most ? n->size[k] : most;
+    /* no more than is used: `meson test` has malloc() fill it (MALLOC_PERTURB_) */
+    uint8_t *all = malloc(bytes * (size_t)most + 1);
+    uint8_t *sums = malloc(bytes * (size_t)n->n + 1);
     uint8_t *result = malloc(bytes + 1);
     const void *in[RANKS_MAX], *sum[NODES_MAX];
     for (int k = 0; k < n->n; k++) {
