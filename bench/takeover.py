@@ -30,7 +30,7 @@ def parse():
 ARGS = parse()
 for name, path in {"DDPRUN": "launcher/ddprun", "RANK_PROGRAM": "tests/support/rank", "DDP_PLUGIN_DIR": "rendezvous/etcd"}.items():
     os.environ[name] = os.path.join(os.path.abspath(ARGS.build), path)
-for name in "ADDER_PROGRAM", "DDPCTL", "CHECKPOINTER_PROGRAM":  # for tests that do not run here
+for name in "ADDER_PROGRAM", "DDPCTL", "CHECKPOINTER_PROGRAM", "DDP_RENDEZVOUS", "RECOVERY_RANK":  # for tests that do not run here
     os.environ.setdefault(name, "")
 
 # found by the path above; they need the path of ddprun
