@@ -36,7 +36,7 @@ class Chaos:
         needs_node = (self.kill_launcher, self.switch_off, self.leave)
         for i, act in enumerate(self.bag):
             n_killed = self.training.n_local if act in needs_node else 2 if act == self.kill_two else 1
-            if n_killed < self.training.n_ranks() and (act not in needs_node or len(self.training.nodes) > 1):
+            if n_killed < self.training.n_ranks() and (act not in needs_node or len(self.training.nodes) > self.training.n_needed()):
                 return self.bag.pop(i)
         return self.join
 

@@ -1,4 +1,4 @@
-"""The job of the demo: a ddp-rendezvous, a ddprun on each host that is up, and the steps that rank 0 reports."""
+"""The job of the demo: a ddp-rendezvous, unless nodes coordinate the job themselves, a ddprun on each host that is up, and the steps that rank 0 reports."""
 import collections
 import math
 import os
@@ -6,6 +6,7 @@ import queue
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -40,9 +41,9 @@ class Node:
 class Training:
     """What is running. Use as a context: its end leaves no process."""
 
-    def __init__(self, place, build, program, n_hosts, n_local, deadline_s, texts):
+    def __init__(self, place, build, program, n_hosts, n_local, deadline_s, texts, elects):
         self.place, self.build, self.program, self.n_hosts, self.n_local = place, build, program, n_hosts, n_local
-        self.deadline_s, self.texts = deadline_s, texts
+        self.deadline_s, self.texts, self.elects = deadline_s, texts, elects
         self.folder = tempfile.TemporaryDirectory(prefix="ddprun-demo.", dir=place.folder)
         self.mark = f"DEMO_MARK={secrets.token_hex(8)}."
         self.lines = queue.SimpleQueue()
@@ -83,6 +84,10 @@ class Training:
     def start_rendezvous(self):
         with open(os.open(self.path("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
             f.write(secrets.token_hex(16))
+        if self.elects:
+            port = free_port(self.place.rendezvous)
+            self.endpoint = ",".join(f"{self.place.address(host)}:{port}" for host in range(1, self.n_hosts + 1))
+            return
         ports = self.path("port")
         self.daemon = self.spawn(None, self.mark + "rendezvous", [
             os.path.join(self.build, "rendezvous/daemon/ddp-rendezvous"), "--bind", f"{self.place.rendezvous}:0", "--allow", self.place.allowed,
@@ -154,7 +159,7 @@ class Training:
                 raise Failed(f"timed out after {self.deadline_s:g} s waiting for {what}")
 
     def check_up(self):
-        if self.daemon.poll() is not None:
+        if self.daemon is not None and self.daemon.poll() is not None:
             raise Failed(f"ddp-rendezvous has ended with {self.daemon.returncode}")
         for host, node in self.nodes.items():
             if node.process.poll() is not None:
@@ -164,6 +169,10 @@ class Training:
 
     def n_ranks(self):
         return self.n_local * len(self.nodes)
+
+    def n_needed(self):
+        """So many nodes are left when one is lost. Two of three replace the coordinator, one of two does not."""
+        return 2 if self.elects else 1
 
     def ranks(self):
         """[(host, pid)] of the processes that train, sorted."""
@@ -212,8 +221,9 @@ class Training:
             except subprocess.TimeoutExpired:
                 raise Failed(f"ddprun of node {host} has not ended") from None
         self.nodes.clear()
-        send(self.daemon.pid, signal.SIGTERM)
-        self.daemon.wait(self.deadline_s)
+        if self.daemon is not None:
+            send(self.daemon.pid, signal.SIGTERM)
+            self.daemon.wait(self.deadline_s)
 
     def left(self):
         """Pids of what should have ended, when it had time to."""
@@ -233,6 +243,11 @@ class Training:
                 with open(self.path(name), encoding="utf-8", errors="replace") as f:
                     text += "".join(f"{name[4:]} | {line}" for line in f.readlines()[-TAIL_LINES:])
         return text
+
+
+def free_port(address):
+    with socket.create_server((address, 0)) as server:
+        return server.getsockname()[1]
 
 
 def read_proc(pid, name):

@@ -1,6 +1,6 @@
 """examples/demo: it shows what it promises, and leaves nothing, however it ends.
 
-Covers: examples, ctl/top, rendezvous/daemon
+Covers: examples, ctl/top, rendezvous/daemon, launcher/membership
 """
 import os
 import re
@@ -50,6 +50,13 @@ class Demo(unittest.TestCase):
         fell = re.search(r"the loss fell: ([\d.]+) at first, ([\d.]+) at last\nnothing is left running\n$", said)
         self.assertIsNotNone(fell, said)
         self.assertLess(float(fell[2]), float(fell[1]))
+        self.assertEqual(demo.processes(), [])
+
+    def test_nodes_replace_their_coordinator(self):
+        demo = self.start("--failover", "--quiet", "3", "--disturbances", "2", "--seed", "12")
+        said = demo.process.communicate(timeout=DEADLINE_S)[0].decode()
+        self.assertEqual(demo.process.returncode, 0, said)
+        self.assertIn("node 1: kill -9 of its ddprun", said)
         self.assertEqual(demo.processes(), [])
 
     def test_an_interrupted_demo_leaves_nothing(self):
