@@ -384,7 +384,7 @@ static void fix_own_path(int argc, char **argv, char **ret_name, char ***ret_wor
 }
 
 /* launch channel   NULL: not started through one */
-static int do_as_told(int argc, char **argv, struct launch_channel *channel, int null_fd)
+static int run_arguments(int argc, char **argv, struct launch_channel *channel, int null_fd)
 {
     struct host_env world = host_env_real;
     struct job_spec spec = {0};
@@ -433,7 +433,7 @@ static int do_as_launch_tells(int null_fd)
         payload_cache_tidy(program, held_fd);
     if (rc < 0)
         return print_error(&err, EXIT_INTERNAL);
-    int code = do_as_told((int)channel.order.n_argv, channel.order.argv, &channel, null_fd);
+    int code = run_arguments((int)channel.order.n_argv, channel.order.argv, &channel, null_fd);
     launch_close(&channel);
     return code;
 }
@@ -455,7 +455,7 @@ int main(int argc, char **argv)
         return puts(launch_terms()) >= 0 && fflush(stdout) == 0 ? 0 : EXIT_INTERNAL;
     if (launch_is_asked_for(argc, argv))
         return do_as_launch_tells(null_fd);
-    int code = do_as_told(argc, argv, NULL, null_fd);
+    int code = run_arguments(argc, argv, NULL, null_fd);
     if (cli_is_torchrun(argc > 0 ? argv[0] : NULL) && code != 0 && code != EXIT_USAGE)
         return 1; /* scripts that were written for torchrun know no others */
     return code;

@@ -216,7 +216,7 @@ void control_abort_tell(struct control *c, unsigned local_rank, int code, const 
     size_t length = strnlen(text, CONTROL_WHY_BYTES - 1);
     memcpy(why, text, length);
     why[length] = '\0';
-    control_abort_set(c, (struct control_abort){.cause = CONTROL_TOLD,
+    control_abort_set(c, (struct control_abort){.cause = CONTROL_REPORTED,
                                                 .rank = (uint16_t)local_rank,
                                                 .detail = (uint32_t)-code});
 }

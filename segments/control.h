@@ -45,7 +45,7 @@ enum control_cause {
     CONTROL_UNREADABLE,   /* memory that `rank` gave to a call cannot be read */
     CONTROL_RENEWED,      /* the generation is over without a failure of a rank; another may
                              follow */
-    CONTROL_TOLD          /* something on another node: `rank` has it in words, in its line's `why`;
+    CONTROL_REPORTED      /* something on another node: `rank` has it in words, in its line's `why`;
                              detail: the negative errno as a positive number */
 };
 
@@ -80,7 +80,7 @@ struct control_line { /* one local rank's own line: only that rank writes it, ex
                                              worker-runtime */
     _Alignas(64) uint8_t note[256]; /* signature and small payloads of collectives; laid out by
                                            worker-runtime */
-    char why[CONTROL_WHY_BYTES];    /* see CONTROL_TOLD; written before the abort word is */
+    char why[CONTROL_WHY_BYTES];    /* see CONTROL_REPORTED; written before the abort word is */
     struct rank_status_page progress;
 };
 
@@ -133,7 +133,7 @@ void control_leave(struct control *c, unsigned local_rank); /* same thread; wake
 void control_abort_set(struct control *c, struct control_abort why);
 struct control_abort control_abort_get(const struct control *c); /* .cause 0: none */
 
-/* Set it to CONTROL_TOLD, with words. At most once for each local rank, by that rank.
+/* Set it to CONTROL_REPORTED, with words. At most once for each local rank, by that rank.
  *
  * code   a negative errno
  * text   cut to CONTROL_WHY_BYTES - 1 */

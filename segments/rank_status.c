@@ -124,7 +124,7 @@ void rank_status_read(const struct rank_status_page *page, struct progress *ret)
                              .last_ns = get(&page->last_ns),
                              .mean_ns = get(&page->mean_ns),
                              .inside_ns = get(&page->inside_ns),
-                             .waits = atomic_load(&page->n_untold) != 0};
+                             .waits = atomic_load(&page->n_unplaced) != 0};
     if (ret->inside_ns > ret->mean_ns) /* read a moment later */
         ret->inside_ns = ret->mean_ns;
     for (unsigned i = 0; i < RANK_STATUS_GROUPS; i++) {
@@ -140,7 +140,7 @@ uint64_t rank_status_digest(const struct rank_status_page *page)
 {
     uint64_t hash = co_hash_word(CO_HASH_START, get(&page->steps));
     hash = co_hash_word(hash, get(&page->steps_before));
-    hash = co_hash_word(hash, atomic_load(&page->n_untold));
+    hash = co_hash_word(hash, atomic_load(&page->n_unplaced));
     for (unsigned i = 0; i < RANK_STATUS_GROUPS; i++)
         hash = co_hash_word(hash, get(&page->place[i].word));
     return hash;

@@ -49,7 +49,7 @@ struct rank_status_page {
     _Atomic uint64_t mean_ns;            /* the same, smoothed */
     _Atomic uint64_t inside_ns;          /* of that in the call which ends a step: mostly waiting */
     _Atomic uint64_t first_ns;           /* when the first one was completed, as step_ns */
-    _Atomic uint32_t n_untold;           /* calls that wait in groups without a place */
+    _Atomic uint32_t n_unplaced;         /* calls that wait in groups without a place */
     _Atomic uint32_t taken;              /* a bit for each place */
     _Atomic uint64_t ready_ns;           /* when the rank had joined the others, as step_ns */
     _Alignas(64) struct rank_status_place place[RANK_STATUS_GROUPS];

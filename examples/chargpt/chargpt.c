@@ -38,11 +38,11 @@ struct job {
     struct gpt *net;
     struct adamw adam;
     struct chargpt_position at;
-    uint8_t *inputs; /* of this rank's part of a batch; owned */
-    int *targets;    /* the same */
-    FILE *loss_file; /* rank 0's; NULL: none */
-    double began;    /* seconds */
-    bool told;       /* the user knows why we failed */
+    uint8_t *inputs;  /* of this rank's part of a batch; owned */
+    int *targets;     /* the same */
+    FILE *loss_file;  /* rank 0's; NULL: none */
+    double began;     /* seconds */
+    bool is_reported; /* the user knows why we failed */
 };
 
 struct run { /* what belongs to one group */
@@ -58,7 +58,7 @@ struct run { /* what belongs to one group */
     double losses;                     /* of the steps since then: the sum of this rank's */
     int64_t n_losses;
     bool is_over;
-    int64_t told_step; /* step of the last line, and the time that steps took since */
+    int64_t reported_step; /* step of the last line, and the time that steps took since */
     double stepping;
 };
 
@@ -72,7 +72,7 @@ static double seconds(void)
 
 static int all_or_none(struct run *r, int rc, const struct failure *why)
 {
-    return agree(r->g, "chargpt", rc, why, &r->job->told);
+    return agree(r->g, "chargpt", rc, why, &r->job->is_reported);
 }
 
 /* ---- before the first step ---- */
@@ -411,11 +411,11 @@ static int train_step(struct run *r)
 static void report_step(struct run *r)
 {
     struct job *job = r->job;
-    const int64_t steps = job->at.step - r->told_step;
+    const int64_t steps = job->at.step - r->reported_step;
 
     ddp_log0(r->g, "step %" PRId64 ": loss %.4f, %.0f characters/s\n", job->at.step, r->news[LOSS],
              (double)(steps * job->opts.batch * job->opts.context) / r->stepping);
-    r->told_step = job->at.step;
+    r->reported_step = job->at.step;
     r->stepping = 0;
 }
 
@@ -506,7 +506,7 @@ static int finish(struct run *r, double bigram)
 {
     int rc = 0;
 
-    if (r->told_step != r->job->at.step)
+    if (r->reported_step != r->job->at.step)
         report_step(r);
     rc = report_test(r, bigram);
     if (rc == 0 && r->checkpoint != NULL && !is_due(r, r->job->opts.save_every))
@@ -528,7 +528,7 @@ static int run_all(struct run *r)
         return rc;
     const double bigram = bigram_held_out(&job->text);
     report_start(r, bigram);
-    r->told_step = job->at.step;
+    r->reported_step = job->at.step;
     r->is_over = job->at.step >= last_step(job);
     while (!r->is_over) {
         if ((rc = train_step(r)) != 0)
@@ -586,7 +586,7 @@ int main(int argc, char **argv)
         return 0;
     }
     int rc = ddp_run(train, &job);
-    if (rc != 0 && !job.told)
+    if (rc != 0 && !job.is_reported)
         ddp_fatal("train");
     if (close_loss_file(&job) < 0)
         rc = -1;

@@ -46,7 +46,7 @@ struct job {
     int64_t step;            /* steps made so far */
     struct epoch epoch;
     double epoch_began; /* seconds; here, where a rank has taken another's place */
-    bool told;          /* the user knows why we failed */
+    bool is_reported;   /* the user knows why we failed */
 };
 
 static double seconds(void)
@@ -60,7 +60,7 @@ static double seconds(void)
 /* All ranks continue, or none does. */
 static int all_or_none(struct ddp_group *g, struct job *job, int rc, const struct failure *why)
 {
-    return agree(g, "mnist", rc, why, &job->told);
+    return agree(g, "mnist", rc, why, &job->is_reported);
 }
 
 /* ---- before the first step ---- */
@@ -502,7 +502,7 @@ static int run_once(struct job *job)
     if (rc != 0)
         return rc;
     rc = train(g, job);
-    if (rc != 0 && !job->told)
+    if (rc != 0 && !job->is_reported)
         ddp_fatal("train");
     ddp_finalize(g);
     return rc;
@@ -539,7 +539,7 @@ int main(int argc, char **argv)
         return 1;
     }
     int rc = job.opts.pipeline ? run_once(&job) : ddp_run(train, &job);
-    if (rc != 0 && !job.told)
+    if (rc != 0 && !job.is_reported)
         ddp_fatal("train");
     if (loss_file_close(&job.losses, &why) < 0) {
         fprintf(stderr, "mnist: %s\n", why.text);

@@ -7,7 +7,7 @@
 #include "failure.h"
 
 int agree(struct ddp_group *g, const char *program, int rc, const struct failure *why,
-          bool *ret_told)
+          bool *ret_reported)
 {
     int32_t failed = rc < 0 ? ddp_rank(g) : ddp_world_size(g);
     int status = ddp_all_reduce(g, &failed, &failed, 1, DDP_INT32, DDP_MIN, NULL);
@@ -19,6 +19,6 @@ int agree(struct ddp_group *g, const char *program, int rc, const struct failure
         exit(EXIT_FAILURE);
     }
     ddp_barrier(g); /* ends when that rank does */
-    *ret_told = true;
+    *ret_reported = true;
     return DDP_EPEER;
 }

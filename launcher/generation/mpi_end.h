@@ -12,10 +12,10 @@ enum mpi_end_stage {
 
 struct mpi_end {
     enum mpi_end_stage stage;
-    bool has_aborted; /* it has called MPI_Abort ... */
-    int exit_code;    /* ... with this */
-    int status;       /* as waitpid() has it */
-    bool was_told;    /* ddprun had sent it a signal, so its end is not evidence about the job */
+    bool has_aborted;  /* it has called MPI_Abort ... */
+    int exit_code;     /* ... with this */
+    int status;        /* as waitpid() has it */
+    bool was_signaled; /* ddprun had sent it a signal, so its end is not evidence about the job */
 };
 
 enum mpi_end_note {

@@ -44,8 +44,8 @@ struct node_memory {
     int n_local;
     struct broker *broker; /* both NULL until a rank asks */
     struct control *control;
-    bool is_death_told; /* in this generation, by either side */
-    int n_lines;        /* that the loop has; below 0: closed and none left */
+    bool is_death_reported; /* in this generation, by either side */
+    int n_lines;            /* that the loop has; below 0: closed and none left */
     struct rank_memory ranks[];
 };
 
@@ -126,10 +126,10 @@ static void note_joined(struct node_memory *m, int rank)
  * memory. */
 static void note_death(struct node_memory *m)
 {
-    if (!m->opts.recovers || m->is_death_told ||
+    if (!m->opts.recovers || m->is_death_reported ||
         control_abort_get(m->control).cause != CONTROL_RANK_DIED)
         return;
-    m->is_death_told = true;
+    m->is_death_reported = true;
     m->opts.on_death(m->opts.arg);
 }
 
@@ -243,7 +243,7 @@ int node_memory_rank_gone(struct node_memory *m, int rank, int status)
     if (why.cause != CONTROL_RANK_DIED)
         return -1;
     const int died = broker_seat_at(m->broker, why.rank); /* -1: ranks can write what they like */
-    m->is_death_told |= died == rank;
+    m->is_death_reported |= died == rank;
     return died != rank ? died : -1;
 }
 
@@ -279,7 +279,7 @@ int node_memory_renew(struct node_memory *m, uint32_t generation, const struct b
     }
     control_unmap(m->control); /* its ranks know that it broke: the abort word is set */
     m->control = next;
-    m->is_death_told = false;
+    m->is_death_reported = false;
     for (int i = 0; i < m->n_local; i++) {
         struct rank_memory *r = &m->ranks[i];
         if (r->gone)
@@ -313,9 +313,9 @@ uint64_t node_memory_most_steps(struct node_memory *m)
         hear_last_words(m, 0);
     if (m->broker == NULL)
         return 0;
-    uint64_t n_told = broker_n_steps(m->broker);
+    uint64_t n_reported = broker_n_steps(m->broker);
     uint64_t n_counted = control_most_steps(m->control);
-    return n_told > n_counted ? n_told : n_counted;
+    return n_reported > n_counted ? n_reported : n_counted;
 }
 
 uint64_t node_memory_most_bytes(const struct node_memory *m)

@@ -236,7 +236,7 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd)
                           ret_worker_fd);
 }
 
-int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told,
+int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_signaled,
                        bool *ret_aborted)
 {
     struct host_rank *r = &h->ranks[local_rank];
@@ -250,7 +250,7 @@ int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_
                                 .has_aborted = rank->aborted,
                                 .exit_code = rank->exit_code,
                                 .status = status,
-                                .was_told = was_told};
+                                .was_signaled = was_signaled};
     enum mpi_end_note note;
     *ret_aborted = end.has_aborted;
     status = mpi_end_status(&end, &note);

@@ -39,10 +39,10 @@ int pmi_host_add(struct pmi_host *h, int local_rank, int *ret_worker_fd);
 /* A rank has ended: what it has sent until then is read.
  *
  * status        as waitpid() has it
- * was_told      ddprun had sent it a signal, so its end is not evidence about the job
+ * was_signaled  ddprun had sent it a signal, so its end is not evidence about the job
  * ret_aborted   whether it had called MPI_Abort
  * returns       the status that counts */
-int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_told,
+int pmi_host_rank_gone(struct pmi_host *h, int local_rank, int status, bool was_signaled,
                        bool *ret_aborted);
 
 /* Not from on_note or on_abort. What the loop still has to close lives on. NULL allowed. */

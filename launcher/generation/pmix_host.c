@@ -226,7 +226,7 @@ static void look_for_singletons(struct pmix_host *h)
                   global_rank(h, h->silent_end));
 }
 
-int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told,
+int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_signaled,
                         bool *ret_aborted)
 {
     struct pmix_host_rank *r = &h->ranks[local_rank];
@@ -239,7 +239,7 @@ int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool wa
                                 .has_aborted = r->seen.has_aborted || r->is_made_to_fail,
                                 .exit_code = r->seen.exit_code,
                                 .status = status,
-                                .was_told = was_told};
+                                .was_signaled = was_signaled};
     enum mpi_end_note note;
     *ret_aborted = end.has_aborted;
     const int counts = mpi_end_status(&end, &note);

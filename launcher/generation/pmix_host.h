@@ -72,7 +72,7 @@ size_t pmix_host_variables(const struct pmix_host *h, const struct worker_variab
 
 /* A rank has ended: what it has asked for until then counts. The arguments and the result as in
  * pmi_host_rank_gone(); a rank that was made to fail has aborted. */
-int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_told,
+int pmix_host_rank_gone(struct pmix_host *h, int local_rank, int status, bool was_signaled,
                         bool *ret_aborted);
 
 /* Let the ranks of this generation end that call MPI_Abort: until then they wait in it, with their

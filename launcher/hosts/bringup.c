@@ -39,7 +39,7 @@ void bringup_destroy(struct bringup *m)
 /* Those that are nodes, or can become nodes. */
 static size_t n_there(const struct bringup *m)
 {
-    return m->n_in[BRINGUP_UP] + m->n_in[BRINGUP_TOLD] + m->n_in[BRINGUP_READY];
+    return m->n_in[BRINGUP_UP] + m->n_in[BRINGUP_ORDERED] + m->n_in[BRINGUP_READY];
 }
 
 static size_t n_open(const struct bringup *m)
@@ -58,7 +58,7 @@ void bringup_set(struct bringup *m, size_t host, enum bringup_phase phase, uint6
     else if (m->hosts[host].missed_ms == CO_NEVER_MS &&
              (phase == BRINGUP_REACHING || phase == BRINGUP_AGAIN))
         m->hosts[host].missed_ms = now_ms;
-    m->has_begun |= phase == BRINGUP_TOLD;
+    m->has_begun |= phase == BRINGUP_ORDERED;
     if (n_there(m) < m->limits.min_nodes)
         m->enough_ms = CO_NEVER_MS;
     else if (m->enough_ms == CO_NEVER_MS)

@@ -19,7 +19,7 @@ enum bringup_phase {
                        * pause */
     BRINGUP_REACHING, /* the way there was started */
     BRINGUP_UP,       /* a ddprun there has answered */
-    BRINGUP_TOLD,     /* it has its order */
+    BRINGUP_ORDERED,  /* it has its order */
     BRINGUP_READY,    /* and has understood: it is a node */
     BRINGUP_FAILED,   /* it did not become one */
     BRINGUP_ENDED,    /* it was one */

@@ -73,7 +73,7 @@ struct etcd_link {
     bool hurries;
     char why[TEXT_BYTES];
     int exit_code;
-    bool told_trouble;
+    bool has_reported_trouble;
     bool has_stopped; /* the elector */
 
     struct close_group close_group; /* also of rosters that were closed */
@@ -367,16 +367,16 @@ static void take_roster_orders(struct etcd_link *l, const struct elector_orders 
 static void tell_trouble(struct etcd_link *l, const struct elector_orders *o)
 {
     const char *trouble = l->plugin->trouble(l->etcd);
-    if (o->doubt && !l->told_trouble && *trouble != '\0') {
+    if (o->doubt && !l->has_reported_trouble && *trouble != '\0') {
         note(l, CO_WARNING,
              "lost contact with etcd: %s; ranks keep running, but no node can join and failures "
              "cannot be recovered until etcd is back; check that it runs and is reachable",
              trouble);
-        l->told_trouble = true;
+        l->has_reported_trouble = true;
     }
-    if ((o->certain || o->give_up) && l->told_trouble) {
+    if ((o->certain || o->give_up) && l->has_reported_trouble) {
         note(l, CO_NOTE, "etcd is back");
-        l->told_trouble = false;
+        l->has_reported_trouble = false;
     }
 }
 
@@ -571,15 +571,16 @@ static void close_all(struct etcd_link *l)
 }
 
 /* A node that could not be notified of the job's end must find it in etcd. */
-static bool has_told_all(const struct etcd_link *l)
+static bool has_informed_all(const struct etcd_link *l)
 {
-    return jobs_n_untold(local_roster_jobs(l->local_roster)) == 0;
+    return jobs_n_uninformed(local_roster_jobs(l->local_roster)) == 0;
 }
 
 /* What the next leader is to find; NULL: there is to be none. */
 static const struct elector_record *find_last_words(struct etcd_link *l)
 {
-    if (l->local_roster == NULL || l->record.n_nodes == 0 || (l->record.is_over && has_told_all(l)))
+    if (l->local_roster == NULL || l->record.n_nodes == 0 ||
+        (l->record.is_over && has_informed_all(l)))
         return NULL;
     if (!l->record.is_over && l->own_generation == l->record.generation)
         l->record.gone = (int32_t)l->own_index;

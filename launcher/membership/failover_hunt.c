@@ -43,10 +43,10 @@ static bool must_yield(const struct failover_link *l, const struct ballot *b)
 /* Each of two nodes has to expect of the other one what that one does. */
 static void check_offer(struct failover_link *l, const struct ballot *b)
 {
-    if (b->type != BALLOT_OFFER || b->alone == l->world->failover_alone || l->told_differs ||
-        l->roster == NULL)
+    if (b->type != BALLOT_OFFER || b->alone == l->world->failover_alone ||
+        l->has_reported_difference || l->roster == NULL)
         return;
-    l->told_differs = true;
+    l->has_reported_difference = true;
     failover_note(l, CO_WARNING,
                   "the node at %s port %u has no vote on the next coordinator: it was started %s "
                   "--rdzv-conf failover=alone, unlike this node; use the same setting on all nodes",

@@ -129,7 +129,7 @@ struct failover_link {
     struct failover_reached reached[FAILOVER_REACHED];
     uint32_t reached_turn;
     char lost_text[FAILOVER_TEXT_BYTES]; /* why a process could not be reached last */
-    bool told_unreached, told_differs;
+    bool has_reported_unreached, has_reported_difference;
 
     struct close_group close_group; /* also of rosters that were closed */
 };

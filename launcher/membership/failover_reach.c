@@ -135,12 +135,12 @@ void failover_check_reach(struct failover_link *l)
 {
     struct ballot_voter nodes[COUNCIL_MAX_OFFERS];
     char text[512];
-    if (l->told_unreached || l->roster == NULL || l->council.id == 0)
+    if (l->has_reported_unreached || l->roster == NULL || l->council.id == 0)
         return;
     const uint32_t n = council_unreached(&l->council, co_now_ms(), nodes);
     if (n == 0)
         return;
-    l->told_unreached = true;
+    l->has_reported_unreached = true;
     print_unreached(nodes, n, text, sizeof text);
     const bool is_alone = l->council.proposer.newest.voters.n < 2;
     failover_note(l, CO_NOTE,

@@ -21,7 +21,7 @@ enum { NOBODY = -1 };
 void roster_agent_init(struct roster_agent *g, const char *name, const char *path, bool ends_job)
 {
     *g = (struct roster_agent){
-        .name = name, .path = path, .ends_job = ends_job, .told_rank = NOBODY};
+        .name = name, .path = path, .ends_job = ends_job, .reported_rank = NOBODY};
 }
 
 /* --- The node leaves, or ends the job --- */
@@ -47,7 +47,7 @@ static bool is_disabled(const struct supervisor *s)
 
 static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct member_input *ret)
 {
-    if (g->told_end)
+    if (g->has_reported_end)
         return false;
     ret->type = g->ends_job ? MEMBER_END_JOB : MEMBER_LEAVE;
     if (supervisor_stop_signal(s) != 0) {
@@ -63,7 +63,7 @@ static bool hear_end(struct roster_agent *g, const struct supervisor *s, struct 
     } else {
         return false;
     }
-    g->told_end = true;
+    g->has_reported_end = true;
     return true;
 }
 
@@ -100,7 +100,7 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
     const struct supervisor_verdict *v = supervisor_get_verdict(s);
     const int aborter = supervisor_get_aborter(s);
     int rank = aborter >= 0 ? aborter : v->witness >= 0 ? v->witness : v->rank;
-    if (!g->has_ranks || rank < 0 || rank == g->told_rank)
+    if (!g->has_ranks || rank < 0 || rank == g->reported_rank)
         return false;
     if (aborter < 0 && (supervisor_get_state(s) == SUPERVISOR_AWAITING || /* all would be stopped */
                         (v->outcome != OUTCOME_RANK_FAILED && v->outcome != OUTCOME_START_FAILED &&
@@ -125,7 +125,7 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
         describe_end(g, r);
     else
         describe_start(g, v, r, ret);
-    g->told_rank = rank;
+    g->reported_rank = rank;
     return true;
 }
 
@@ -133,9 +133,9 @@ static bool hear_failure(struct roster_agent *g, const struct supervisor *s, con
 
 static bool hear_done(struct roster_agent *g, const struct supervisor *s, struct member_input *ret)
 {
-    if (!g->has_ranks || g->told_done || supervisor_get_verdict(s)->outcome != OUTCOME_WELL)
+    if (!g->has_ranks || g->has_reported_done || supervisor_get_verdict(s)->outcome != OUTCOME_WELL)
         return false;
-    g->told_done = true;
+    g->has_reported_done = true;
     ret->type = MEMBER_RANKS_SUCCEEDED;
     return true;
 }
@@ -143,9 +143,9 @@ static bool hear_done(struct roster_agent *g, const struct supervisor *s, struct
 /* The ranks run on: it is the roster that ends the generation, once all nodes have reported it. */
 static bool hear_saved(struct roster_agent *g, struct member_input *ret)
 {
-    if (!g->has_ranks || g->told_saved || !g->saved)
+    if (!g->has_ranks || g->has_reported_saved || !g->saved)
         return false;
-    g->told_saved = true;
+    g->has_reported_saved = true;
     ret->type = MEMBER_RANKS_SAVED;
     return true;
 }
@@ -170,11 +170,11 @@ static bool hear_parked(struct roster_agent *g, const struct supervisor *s, cons
                         struct member_input *ret)
 {
     const int n_next = supervisor_n_next(s);
-    bool has_news = member_get_state(m) == MEMBER_PARKED && n_next != g->told_parked;
+    bool has_news = member_get_state(m) == MEMBER_PARKED && n_next != g->reported_parked;
     if (supervisor_get_state(s) != SUPERVISOR_PARKED || (!g->owes_gone && !has_news))
         return false;
     g->has_ranks = g->owes_gone = false;
-    g->told_parked = n_next;
+    g->reported_parked = n_next;
     ret->type = MEMBER_RANKS_PARKED;
     ret->steps = supervisor_total_steps(s);
     ret->n_ranks = (uint32_t)n_next;
@@ -223,8 +223,8 @@ int roster_agent_obey(struct roster_agent *g, const struct member *m, const stru
     int n = 0;
     if (o->start_ranks) {
         g->has_ranks = true;
-        g->told_done = g->told_saved = g->saved = false;
-        g->told_rank = NOBODY;
+        g->has_reported_done = g->has_reported_saved = g->saved = false;
+        g->reported_rank = NOBODY;
         const struct member_place *p = member_get_place(m);
         ret[n++] = (struct supervisor_event){.type = SUPERVISOR_EV_NEXT,
                                              .generation = p->generation,

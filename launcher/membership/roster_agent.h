@@ -28,9 +28,9 @@ struct roster_agent {
     bool holds_gone;    /* the caller's: not to be reported yet, because an answer of the roster may
                          * arrive */
     bool saved;         /* the caller's: after CHECKPOINT_REQUEST, each rank has saved its state */
-    bool told_done, told_end, told_saved;
-    int told_parked; /* so many for the next generation */
-    int told_rank;   /* local, whose failure was reported; -1: none */
+    bool has_reported_done, has_reported_end, has_reported_saved;
+    int reported_parked; /* so many for the next generation */
+    int reported_rank;   /* local, whose failure was reported; -1: none */
     char text[ROSTER_AGENT_TEXT_BYTES];
 };
 

@@ -44,7 +44,7 @@ static void close_handles(struct self_probe *p)
     uv_close((uv_handle_t *)&p->timer, on_closed);
 }
 
-static void on_told(uv_timer_t *timer)
+static void on_result(uv_timer_t *timer)
 {
     struct self_probe *p = timer->data;
     self_probe_done on_done = p->on_done;
@@ -61,7 +61,7 @@ static void finish(struct self_probe *p, enum self_probe_result result, const ch
     p->is_over = true;
     p->result = result;
     snprintf(p->text, sizeof p->text, "%s", text);
-    uv_timer_start(&p->timer, on_told, 0, 0);
+    uv_timer_start(&p->timer, on_result, 0, 0);
 }
 
 static void on_late(uv_timer_t *timer)

@@ -53,7 +53,7 @@ struct node_hang {
     uint32_t found_in;           /* its generation */
     int signal;                  /* the first one that it gets */
     struct stacks *stacks;       /* where it is, is being found out; NULL: it is known */
-    bool is_told;                /* the finding */
+    bool is_reported;            /* the finding */
     uint64_t kill_at_ms;         /* it was asked to end, and is killed then */
     uint64_t killed_ms;
     uint64_t give_up_at_ms; /* it was killed, and counts as ended then, unless it still runs */
@@ -191,7 +191,7 @@ static void tell_finding(struct node_hang *w)
     if (fclose(out) == 0)
         output_report(n->output, text);
     free(text);
-    w->is_told = true;
+    w->is_reported = true;
     events_hang(n->events, n->supervisor, &w->finding, &w->procs[w->finding.rank]);
 }
 
@@ -254,7 +254,7 @@ static void on_stacks(void *arg, const struct stack *list, int n, const struct f
         w->pid = 0; /* it does not end of its hanging */
         return;
     }
-    if (!w->is_told) {
+    if (!w->is_reported) {
         find_by_torch(w, list, n);
         tell_finding(w);
     }
@@ -279,7 +279,7 @@ static void begin_end(struct node_hang *w, uint64_t now_ms)
                                           .arg = w};
     w->kill_at_ms = w->give_up_at_ms = CO_NEVER_MS;
     if (node_stacks_begin(w->n, &opts, &w->stacks, &err) < 0) {
-        if (!w->is_told)
+        if (!w->is_reported)
             tell_finding(w);
         end_rank(w, now_ms);
     }
@@ -343,7 +343,7 @@ static void begin(struct node_hang *w, int sig, uint64_t now_ms)
     w->found_in = w->generation;
     w->signal = sig;
     node_goodput_note_hang(w->n, now_ms - w->finding.still_ms);
-    w->is_told = false;
+    w->is_reported = false;
     if (w->finding.kind != HANG_SILENT || w->n->torch_hook->archive == NULL) /* or torch is asked */
         tell_finding(w);
     begin_end(w, now_ms);

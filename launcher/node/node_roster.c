@@ -361,7 +361,7 @@ static void add_error(struct node_roster *g)
     char path[4096];
     char *text = g->agent.text;
     size_t len = strlen(text);
-    rank_io_error_file(n->io, n->runtime_dir, g->agent.told_rank, path, sizeof path);
+    rank_io_error_file(n->io, n->runtime_dir, g->agent.reported_rank, path, sizeof path);
     if (error_file_read(path, &message, &raw, NULL) == 0 && message != NULL)
         snprintf(text + len, sizeof g->agent.text - len, ": %.*s", (int)strcspn(message, "\n"),
                  message);
@@ -691,7 +691,7 @@ void node_roster_end_job(struct node_roster *g)
 const struct report_job *node_roster_fill_report(const struct node_roster *g,
                                                  struct report_job *ret)
 {
-    *ret = (struct report_job){.told_elsewhere = is_led(g),
+    *ret = (struct report_job){.is_reported_elsewhere = is_led(g),
                                .first_rank = (int)member_get_place(g->member)->place.first_rank,
                                .end = member_get_end(g->member)};
     return ret;

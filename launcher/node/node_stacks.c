@@ -394,7 +394,7 @@ int node_stacks_begin(const struct node_view *n, const struct node_stacks_opts *
 /* --- In a message --- */
 
 enum {
-    TOLD_STACKS = 16,
+    SHOWN_STACKS = 16,
     STACK_LINES = 48, /* of each */
 };
 
@@ -466,15 +466,15 @@ static void tell_dumps(const struct node_view *v, const struct flights *flights,
 void node_stacks_tell(const struct node_view *v, int first, const struct stack *list, int n,
                       const struct flights *flights, const struct ras_query *ras)
 {
-    int n_told = 0;
+    int n_shown = 0;
     tell_missing(v, list, n);
     for (int i = 0; i < n; i++)
         if (list[i].rank == first)
             tell_stack(v, &list[i]);
-    for (int i = 0; i < n && n_told < TOLD_STACKS; i++)
+    for (int i = 0; i < n && n_shown < SHOWN_STACKS; i++)
         if (list[i].rank != first && list[i].text != NULL) {
             tell_stack(v, &list[i]);
-            n_told++;
+            n_shown++;
         }
     tell_dumps(v, flights, ras);
 }

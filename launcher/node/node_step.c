@@ -304,9 +304,9 @@ static void say_transition(struct node *n, enum supervisor_state from,
     if (from == to)
         return;
     const int rank = supervisor_get_verdict(n->supervisor)->rank;
-    const bool is_told = from == SUPERVISOR_AWAITING && e->type == SUPERVISOR_EV_ORDER_STOP &&
-                         !(rank >= 0 && supervisor_get_rank(n->supervisor, rank)->aborts);
-    if (to == SUPERVISOR_STOPPING && !is_told) /* by note_order() in node_roster.c */
+    const bool is_ordered = from == SUPERVISOR_AWAITING && e->type == SUPERVISOR_EV_ORDER_STOP &&
+                            !(rank >= 0 && supervisor_get_rank(n->supervisor, rank)->aborts);
+    if (to == SUPERVISOR_STOPPING && !is_ordered) /* by note_order() in node_roster.c */
         events_stop(&n->events, n->supervisor, !n->spec->world.has_others);
     if (n->spec->verbose > 0)
         node_say(&n->view, CO_NOTE, "%s -> %s on %s", supervisor_state_name(from),
@@ -394,7 +394,7 @@ static struct supervisor_event make_exit(struct node *n, const struct spawner_re
     struct supervisor_exit x = {.rank = r->local_rank,
                                 .status = r->status,
                                 .empty = r->empty,
-                                .was_ending = r->told == 0,
+                                .was_ending = r->signaled == 0,
                                 .aborter = -1,
                                 .held_ms =
                                     n->held_since_ms != 0 ? co_now_ms() - n->held_since_ms : 0};

@@ -206,7 +206,7 @@ void cli_take_assignment(struct draft *d, const struct node_assignment *assignme
     const struct {
         enum cli_option id;
         const char *value;
-    } told[] = {
+    } assigned[] = {
         {OPTION_NNODES, assignment->nodes},           {OPTION_NODE_RANK, assignment->node_rank},
         {OPTION_NPROC_PER_NODE, assignment->n_ranks}, {OPTION_RDZV_BACKEND, "c10d"},
         {OPTION_RDZV_ENDPOINT, assignment->endpoint}, {OPTION_RDZV_ID, assignment->run_id}};
@@ -217,10 +217,10 @@ void cli_take_assignment(struct draft *d, const struct node_assignment *assignme
     }
     if (assignment->n_ranks != NULL)
         d->given[OPTION_NP] = (struct given){0};
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (told[i].value != NULL) {
-            struct given *g = &d->given[told[i].id];
-            *g = (struct given){.value = told[i].value};
+    for (size_t i = 0; i < sizeof assigned / sizeof *assigned; i++)
+        if (assigned[i].value != NULL) {
+            struct given *g = &d->given[assigned[i].id];
+            *g = (struct given){.value = assigned[i].value};
             snprintf(g->by, sizeof g->by, "%s", assignment->by);
         }
     d->assignment = assignment;

@@ -101,7 +101,7 @@ static bool is_node(const struct remote *r, const char *name)
     for (size_t i = 0; i < r->n_hosts; i++)
         if (strcmp(r->hosts[i].host->name, name) == 0)
             return r->hosts[i].runs && (bringup_get(r->bringup, i) == BRINGUP_READY ||
-                                        bringup_get(r->bringup, i) == BRINGUP_TOLD);
+                                        bringup_get(r->bringup, i) == BRINGUP_ORDERED);
     return false;
 }
 
@@ -119,7 +119,7 @@ static void on_verdict(void *arg)
     snprintf(r->verdict_text, sizeof r->verdict_text, "%s", v->text);
     for (size_t i = 0; i < r->n_hosts; i++)
         if (r->hosts[i].runs && (!remote_roster_knows(r->roster, r->hosts[i].host->name) ||
-                                 bringup_get(r->bringup, i) < BRINGUP_TOLD))
+                                 bringup_get(r->bringup, i) < BRINGUP_ORDERED))
             remote_host_kill(&r->hosts[i]);
     set_last(r);
     end_if_all_are_gone(r);
@@ -218,11 +218,11 @@ static void give_up_late(struct remote *r, size_t i)
 /* Those that are up begin; more than one may have come since the last look. */
 static void tell_all(struct remote *r)
 {
-    if (bringup_count(r->bringup, BRINGUP_TOLD) + bringup_count(r->bringup, BRINGUP_READY) == 0)
+    if (bringup_count(r->bringup, BRINGUP_ORDERED) + bringup_count(r->bringup, BRINGUP_READY) == 0)
         remote_roster_begin(r->roster);
     for (size_t i = 0; i < r->n_hosts && bringup_count(r->bringup, BRINGUP_UP) > 0; i++)
         if (bringup_get(r->bringup, i) == BRINGUP_UP) {
-            bringup_set(r->bringup, i, BRINGUP_TOLD, co_now_ms());
+            bringup_set(r->bringup, i, BRINGUP_ORDERED, co_now_ms());
             if (remote_host_tell(&r->hosts[i]) < 0) {
                 remote_host_kill(&r->hosts[i]);
                 on_host(&r->hosts[i], BRINGUP_FAILED, "out of memory");
@@ -319,7 +319,7 @@ static void on_host_ended(struct remote *r, size_t i, int status)
         follow_bringup(r);
     } else if (phase != BRINGUP_FAILED) {
         /* the exit status of a ddprun that has not taken its order is also a reason */
-        if (phase == BRINGUP_TOLD && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
+        if (phase == BRINGUP_ORDERED && !h->is_killed && WIFEXITED(status) && r->refusal_code == 0)
             r->refusal_code = WEXITSTATUS(status);
         on_host(h, BRINGUP_FAILED, why);
     }
@@ -356,7 +356,7 @@ static void on_spawner(uv_poll_t *poll, int status, int events)
 static bool may_have_ranks(const struct remote *r, size_t i)
 {
     enum bringup_phase phase = bringup_get(r->bringup, i);
-    return phase == BRINGUP_READY || (phase == BRINGUP_TOLD && r->hosts[i].runs &&
+    return phase == BRINGUP_READY || (phase == BRINGUP_ORDERED && r->hosts[i].runs &&
                                       remote_roster_knows(r->roster, r->hosts[i].host->name));
 }
 

@@ -188,7 +188,7 @@ static bool hear_some(struct remote_host *h)
 {
     for (int i = 0; i < READ_BYTES && h->out_fd >= 0; i++) {
         uint8_t *room = co_buf_room(&h->heard, READ_BYTES);
-        ssize_t n = room != NULL ? read(h->out_fd, room, h->is_told ? 1 : READ_BYTES) : 0;
+        ssize_t n = room != NULL ? read(h->out_fd, room, h->is_ordered ? 1 : READ_BYTES) : 0;
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return false;
         if (n <= 0) {
@@ -196,7 +196,7 @@ static bool hear_some(struct remote_host *h)
             return false;
         }
         co_buf_added(&h->heard, (size_t)n);
-        if (!h->is_told)
+        if (!h->is_ordered)
             look_at_line(h, LAUNCH_UP);
         else if (*room == '\n' || co_buf_len(&h->heard) > LAUNCH_CHATTER_MAX_BYTES)
             look_at_line(h, LAUNCH_READY);
@@ -306,7 +306,7 @@ int remote_host_tell(struct remote_host *h)
                                        .env = r->env};
     h->to_write.has_secrets = true;
     int rc = launch_put_order(&order, &h->to_write);
-    h->is_told = true;
+    h->is_ordered = true;
     if (rc == 0)
         write_some(h);
     return rc;
@@ -402,7 +402,7 @@ const char *remote_host_ended(struct remote_host *h)
     h->runs = false;
     /* What it wrote before it ended is there: it may have become a node, if it had its order. That
      * it is up is no longer true. */
-    while (h->is_told && hear_some(h)) {
+    while (h->is_ordered && hear_some(h)) {
     }
     if (h->why[0] == '\0')
         remote_host_said(h, h->why, sizeof h->why);
@@ -424,6 +424,6 @@ void remote_host_close(struct remote_host *h)
 void remote_host_reset(struct remote_host *h)
 {
     h->why[0] = h->from[0] = '\0';
-    h->is_told = h->was_sent = h->is_writing = h->is_killed = false;
+    h->is_ordered = h->was_sent = h->is_writing = h->is_killed = false;
     h->n_to_send = 0;
 }

@@ -37,7 +37,7 @@ struct remote_host {
     bool is_here;              /* this machine: no ssh */
     int in_fd, out_fd, err_fd; /* our ends; -1: closed, or output's */
     uv_poll_t in_poll, out_poll, err_poll;
-    bool is_told;     /* it was sent its order */
+    bool is_ordered;  /* it was sent its order */
     bool was_sent;    /* the payload, or some of it */
     bool is_writing;  /* in_poll waits until it can write */
     size_t n_to_send; /* bytes of the payload that are still to be written, before to_write */

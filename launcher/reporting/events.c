@@ -90,9 +90,9 @@ static bool is_on(const struct events *e)
 static void tell_missing(struct events *e, const char *why)
 {
     char text[CO_ERROR_TEXT_BYTES];
-    if (e->is_told)
+    if (e->has_reported_gap)
         return;
-    e->is_told = true;
+    e->has_reported_gap = true;
     snprintf(text, sizeof text, "cannot write all events to %.300s: %s", e->path, why);
     e->on_note(e->arg, text);
 }

@@ -39,8 +39,8 @@ struct events {
     void *arg;
     void (*on_line)(void *arg, const char *line, size_t len); /* NULL: no reader */
     void *reader_arg;
-    bool is_told; /* that events are missing */
-    bool is_torn; /* the last line has no end */
+    bool has_reported_gap; /* that events are missing */
+    bool is_torn;          /* the last line has no end */
     bool is_regular;
     char host[256];
     uint64_t begun_ms;

@@ -76,8 +76,8 @@ char *report_duration(uint64_t ms, char *buf, size_t n)
 
 void report_fate(const struct supervisor_rank *r, char *buf, size_t n)
 {
-    char told[REPORT_SIGNAL_BYTES];
-    report_signal(r->signaled_first, told, sizeof told);
+    char sent[REPORT_SIGNAL_BYTES];
+    report_signal(r->signaled_first, sent, sizeof sent);
     switch (r->phase) {
     case RANK_NOT_STARTED:
     case RANK_ASKED:
@@ -98,16 +98,16 @@ void report_fate(const struct supervisor_rank *r, char *buf, size_t n)
         snprintf(buf, n, "%s", status);
     } else if (r->lost_peer && supervisor_is_of_ours(r)) {
         snprintf(buf, n, "stopped by ddprun (%s) after a peer was lost",
-                 report_signal(WTERMSIG(r->status), told, sizeof told));
+                 report_signal(WTERMSIG(r->status), sent, sizeof sent));
     } else if (r->lost_peer && r->status != 0) {
         snprintf(buf, n, "%s after a peer was lost", status);
     } else if (r->signaled_first == 0 || was_forwarded(r)) {
         snprintf(buf, n, "%s", r->status == 0 ? "succeeded" : status);
     } else if (supervisor_is_of_ours(r)) {
-        report_signal(WTERMSIG(r->status), told, sizeof told);
-        snprintf(buf, n, "stopped by ddprun (%s)", told);
+        report_signal(WTERMSIG(r->status), sent, sizeof sent);
+        snprintf(buf, n, "stopped by ddprun (%s)", sent);
     } else {
-        snprintf(buf, n, "%s after %s from ddprun", status, told);
+        snprintf(buf, n, "%s after %s from ddprun", status, sent);
     }
 }
 
@@ -341,7 +341,7 @@ bool report_is_ours(const struct report *r)
 static void print_job_end(FILE *out, const struct report *r)
 {
     const struct member_end *end = r->job->end;
-    if (end->exit_code == 0 || r->job->told_elsewhere)
+    if (end->exit_code == 0 || r->job->is_reported_elsewhere)
         return;
     if (end->by_roster && !end->took_part && end->outcome == MESSAGE_WELL)
         fprintf(out, "ddprun: error: %s\n", end->text);

@@ -30,7 +30,7 @@ struct supervisor_rank;
 
 /* Of a job that a roster decides about. */
 struct report_job {
-    bool told_elsewhere;          /* another ddprun reports what is not this node's own */
+    bool is_reported_elsewhere;   /* another ddprun reports what is not this node's own */
     int first_rank;               /* the number that the job gives local rank 0 */
     const struct member_end *end; /* how it ended for this node */
 };

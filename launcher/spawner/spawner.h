@@ -60,11 +60,11 @@ struct spawner_report {
     uint32_t event; /* enum spawner_event */
     int32_t local_rank;
     int32_t pid;
-    int32_t status; /* EXITED, PARENT_GONE: as waitpid() has it; START_FAILED: the errno */
-    int32_t stage;  /* START_FAILED: enum spawn_stage */
-    int32_t empty;  /* EXITED, START_FAILED, EMPTY: nothing at all is left below the spawner */
-    int32_t way;    /* STARTED: enum spawner_way */
-    int32_t told;   /* EXITED: it was alive when we sent it a signal that may end a process */
+    int32_t status;   /* EXITED, PARENT_GONE: as waitpid() has it; START_FAILED: the errno */
+    int32_t stage;    /* START_FAILED: enum spawn_stage */
+    int32_t empty;    /* EXITED, START_FAILED, EMPTY: nothing at all is left below the spawner */
+    int32_t way;      /* STARTED: enum spawner_way */
+    int32_t signaled; /* EXITED: alive when a signal that may end it was sent */
 };
 
 enum spawner_target { SPAWNER_MAIN, SPAWNER_GROUP };

@@ -45,7 +45,7 @@
 enum { SOCK_FD = 3, SIGNAL_FD = 4 };
 
 enum {
-    MAX_TOLD = 1024,
+    MAX_SIGNALED = 1024,
     MAX_REAPED = 64, /* at a time */
     /* ddprun asks for a rank again only when it knows of the one before that it ended: two of each
      * rank, and the reports about all together */
@@ -54,14 +54,14 @@ enum {
 };
 
 struct state {
-    int n_ranks;                       /* highest rank asked for, plus 1 */
-    pid_t pid_of[SPAWNER_MAX_RANKS];   /* 0: does not run */
-    bool told_rank[SPAWNER_MAX_RANKS]; /* had a signal that may end it, while it lived */
-    int sweep_sig;                     /* 0: not sweeping */
+    int n_ranks;                              /* highest rank asked for, plus 1 */
+    pid_t pid_of[SPAWNER_MAX_RANKS];          /* 0: does not run */
+    bool is_rank_signaled[SPAWNER_MAX_RANKS]; /* had a signal that may end it, while it lived */
+    int sweep_sig;                            /* 0: not sweeping */
     /* Descendants that had sweep_sig already: it is not sent twice, a second SIGTERM means "at
      * once" to many programs. */
-    pid_t told[MAX_TOLD];
-    int n_told;
+    pid_t signaled[MAX_SIGNALED];
+    int n_signaled;
     struct spawner_report reports[MAX_REPORTS]; /* not sent yet */
     int n_reports;
     uint64_t lease_end_ms;
@@ -70,8 +70,8 @@ struct state {
     struct exit_watch threads;
     bool watches; /* asked for: `threads` has those of the ranks */
     struct prefork prefork;
-    bool told_prefork; /* ddprun knows that there are some */
-    bool child_ended;  /* SIGCHLD was read, and reap() not called yet */
+    bool has_reported_prefork; /* ddprun knows that there are some */
+    bool child_ended;          /* SIGCHLD was read, and reap() not called yet */
     struct step_signals step_signals;
     struct heartbeat heartbeat;
     int heartbeat_fd; /* -1: not connected */
@@ -117,11 +117,11 @@ static void report_event(struct state *s, enum spawner_event event)
                         .event = event, .local_rank = -1, .empty = event == SPAWNER_EMPTY});
 }
 
-static void forget_told(struct state *s, pid_t pid)
+static void forget_signaled(struct state *s, pid_t pid)
 {
-    for (int i = 0; i < s->n_told; i++) {
-        if (s->told[i] == pid) {
-            s->told[i] = s->told[--s->n_told];
+    for (int i = 0; i < s->n_signaled; i++) {
+        if (s->signaled[i] == pid) {
+            s->signaled[i] = s->signaled[--s->n_signaled];
             return;
         }
     }
@@ -131,14 +131,14 @@ static void note_signaled(void *arg, pid_t pid)
 {
     struct state *s = arg;
     early_exit_step_back(pid);
-    for (int i = 0; i < s->n_told; i++) {
-        if (s->told[i] == pid)
+    for (int i = 0; i < s->n_signaled; i++) {
+        if (s->signaled[i] == pid)
             return;
     }
     if (prefork_know(&s->prefork, pid))
         return;
-    if (s->sweep_sig != SIGKILL && s->n_told < MAX_TOLD)
-        s->told[s->n_told++] = pid;
+    if (s->sweep_sig != SIGKILL && s->n_signaled < MAX_SIGNALED)
+        s->signaled[s->n_signaled++] = pid;
     kill(pid, s->sweep_sig);
 }
 
@@ -207,10 +207,10 @@ static bool report_end(struct state *s, const struct ended *ended, bool empty)
                                .status = ended->status,
                                .empty = empty};
     if (r.local_rank < 0) {
-        forget_told(s, ended->pid);
+        forget_signaled(s, ended->pid);
         return false;
     }
-    r.told = s->told_rank[r.local_rank];
+    r.signaled = s->is_rank_signaled[r.local_rank];
     s->pid_of[r.local_rank] = 0;
     exit_watch_forget(&s->threads, ended->pid);
     queue_report(s, &r);
@@ -362,7 +362,7 @@ static void spawn(struct state *s, const struct payload *p)
         if (rc < 0)
             orders[i] = (struct spawn_order){.error = -rc, .stage = SPAWN_SETUP};
         s->pid_of[first + i] = orders[i].pid;
-        s->told_rank[first + i] = false;
+        s->is_rank_signaled[first + i] = false;
         if (orders[i].pid != 0 && s->heartbeat.is_suspended)
             kill(-orders[i].pid, SIGSTOP);
         report_start(s, first + i, &orders[i], way);
@@ -422,8 +422,8 @@ static void signal_ranks(struct state *s, const struct spawner_request *q)
         if (s->pid_of[i] == 0 || i == q->local_rank)
             continue;
         const int sig = step_signals_choose(&s->step_signals, q->sig, s->pid_of[i], co_now_ms());
-        s->told_rank[i] =
-            s->told_rank[i] || (may_end(q->sig) && !early_exit_is_ending(s->pid_of[i]));
+        s->is_rank_signaled[i] =
+            s->is_rank_signaled[i] || (may_end(q->sig) && !early_exit_is_ending(s->pid_of[i]));
         if (sig != 0)
             kill(q->target == SPAWNER_GROUP ? -s->pid_of[i] : s->pid_of[i], sig);
     }
@@ -444,7 +444,7 @@ static void renumber(struct state *s, const struct spawner_request *q)
         return;
     struct spawn_order o = {.pid = s->pid_of[from], .error = ESRCH, .stage = SPAWN_GONE};
     s->pid_of[to] = s->pid_of[from];
-    s->told_rank[to] = s->told_rank[from];
+    s->is_rank_signaled[to] = s->is_rank_signaled[from];
     s->pid_of[from] = 0;
     report_start(s, to, &o, SPAWNER_EXECUTED);
 }
@@ -452,7 +452,7 @@ static void renumber(struct state *s, const struct spawner_request *q)
 static void sweep(struct state *s, int sig)
 {
     s->sweep_sig = s->lapsed ? SIGKILL : sig;
-    s->n_told = 0;
+    s->n_signaled = 0;
     if (!is_empty(s))
         sweep_children(note_signaled, s);
     else /* the last one has gone since it was asked for */
@@ -736,8 +736,8 @@ _Noreturn void spawner_main(int sock, const struct runtime_dir_names *names)
         }
         if (p[2].revents != 0)
             prefork_hear(&s.prefork);
-        if (s.prefork.complete && !s.told_prefork) {
-            s.told_prefork = true;
+        if (s.prefork.complete && !s.has_reported_prefork) {
+            s.has_reported_prefork = true;
             report_event(&s, SPAWNER_PREFORK_READY);
         }
         enum served served = (p[0].revents & ~POLLOUT) != 0 ? SERVED : NOTHING_ASKED;

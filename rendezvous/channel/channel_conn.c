@@ -51,7 +51,7 @@ struct channel_conn {
     bool is_connected;
     bool is_mid_frame; /* the timer runs for that */
     bool ends;         /* linger once all is out */
-    bool is_told;      /* notes are not called any more */
+    bool is_muted;     /* notes are not called any more */
     size_t n_counted;  /* of the host's n_buffer_bytes */
     int failure;       /* found where on_end must not be called; the timer does it */
     char failure_text[256];
@@ -116,7 +116,7 @@ static void on_handle_closed(uv_handle_t *handle)
 /* Close now, also what is being ended. */
 static void end_now(struct channel_conn *c)
 {
-    c->is_told = true;
+    c->is_muted = true;
     if (c->stage == STAGE_CLOSING)
         return;
     c->stage = STAGE_CLOSING;
@@ -127,7 +127,7 @@ static void end_now(struct channel_conn *c)
 
 static void conn_fail(struct channel_conn *c, int code, const char *text)
 {
-    bool tell = !c->is_told;
+    bool tell = !c->is_muted;
     end_now(c);
     if (tell)
         c->callbacks.on_end(c->callbacks.arg, code, text);
@@ -183,7 +183,7 @@ static void on_written(uv_write_t *write, int status)
     else
         conn_flush(c);
     count_buffers(c);
-    if (c->stage == STAGE_OPEN && !c->is_told && c->callbacks.on_sent != NULL &&
+    if (c->stage == STAGE_OPEN && !c->is_muted && c->callbacks.on_sent != NULL &&
         channel_conn_n_unsent(c) == 0)
         c->callbacks.on_sent(c->callbacks.arg);
 }
@@ -275,7 +275,7 @@ void channel_conn_send_frame(struct channel_conn *c, const void *frame, size_t l
 
 void channel_conn_end(struct channel_conn *c)
 {
-    c->is_told = true;
+    c->is_muted = true;
     if (c->stage == STAGE_OPEN && c->failure == 0) {
         c->ends = true;
         uv_timer_start(&c->timer, on_late, CHANNEL_CONN_LINGER_MS, 0);
@@ -305,14 +305,14 @@ static void take_frame(struct channel_conn *c, const uint8_t *frame, size_t len)
     struct co_error err = {0};
     struct message m;
     if (c->callbacks.on_frame != NULL) {
-        if (!c->is_told)
+        if (!c->is_muted)
             c->callbacks.on_frame(c->callbacks.arg, frame, len);
         return;
     }
     int rc = channel_wire_decode(frame, len, c->host->wire, &m, &err);
     if (rc < 0)
         conn_fail(c, rc, err.text);
-    else if (!c->is_told)
+    else if (!c->is_muted)
         c->callbacks.on_message(c->callbacks.arg, &m);
 }
 
@@ -342,7 +342,7 @@ static bool take_next(struct channel_conn *c, const uint8_t *bytes, size_t len, 
         c->stage = STAGE_OPEN;
         uv_timer_stop(&c->timer);
         conn_flush(c);
-        if (!c->is_told)
+        if (!c->is_muted)
             c->callbacks.on_open(c->callbacks.arg);
     } else if (rc == SEAL_FRAME) {
         take_frame(c, frame, frame_len);

@@ -236,7 +236,7 @@ static int make_job(struct jobs *j, const char *run_id, const struct message_ter
 }
 
 /* All members have been informed of the end at once, or have announced their leave. */
-static void note_told(struct job *job)
+static void note_informed(struct job *job)
 {
     struct roster_node_view node;
     for (uint32_t i = 0; i < roster_n_slots(job->roster); i++)
@@ -248,7 +248,7 @@ static void note_change(struct job *job, const struct roster_action *a)
 {
     const struct jobs_opts *o = &job->jobs->opts;
     if (a->to == ROSTER_CLOSED && o->only_run_id == NULL)
-        note_told(job);
+        note_informed(job);
     if (o->on_changed != NULL)
         o->on_changed(o->arg, job->run_id, job->roster, a->from);
 }
@@ -365,7 +365,7 @@ void jobs_end(struct jobs *j, uint8_t exit_code, const char *text)
         step_job(j->first, &(struct roster_input){.type = ROSTER_END, .message = &m});
 }
 
-uint32_t jobs_n_untold(const struct jobs *j)
+uint32_t jobs_n_uninformed(const struct jobs *j)
 {
     struct roster_node_view node;
     uint32_t n = 0;

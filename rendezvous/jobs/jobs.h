@@ -98,7 +98,7 @@ bool jobs_view_local(const struct jobs *j, struct roster_node_view *ret);
 void jobs_end(struct jobs *j, uint8_t exit_code, const char *text);
 
 /* Members of the only job, which is over, that have not been informed: they are away. */
-uint32_t jobs_n_untold(const struct jobs *j);
+uint32_t jobs_n_uninformed(const struct jobs *j);
 
 /* Nodes of the only job, which is over, whose results are still to come. */
 uint32_t jobs_n_owed(const struct jobs *j);

@@ -55,7 +55,7 @@ static void ask(struct job *job, struct peer *p)
 void results_begin(struct job *job)
 {
     const struct jobs *j = job->jobs;
-    if (job->has_asked || !roster_has_told(job->roster))
+    if (job->has_asked || !roster_has_informed_all(job->roster))
         return;
     job->has_asked = true;
     const struct peer *writer = j->opts.on_result == NULL ? choose_writer(job) : NULL;

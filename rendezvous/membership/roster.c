@@ -752,9 +752,9 @@ static void stop_ranks(struct roster *r, const struct roster_event *e)
 static void tell_verdict(struct roster *r, const struct roster_event *e)
 {
     (void)e;
-    if (r->has_told) /* confirmed again, by a coordinator that was in doubt */
+    if (r->has_informed_all) /* confirmed again, by a coordinator that was in doubt */
         return;
-    r->has_told = true;
+    r->has_informed_all = true;
     r->deadline_ms = CO_NEVER_MS;
     for (uint32_t i = 0; i < r->n_slots; i++)
         if (r->nodes[i].used)

@@ -271,7 +271,7 @@ const char *roster_newly_excluded(const struct roster *r);
 const struct message_verdict *roster_get_verdict(const struct roster *r);
 
 /* In CLOSED: was it sent? Not before it is confirmed, with limits.confirm_ms. */
-bool roster_has_told(const struct roster *r);
+bool roster_has_informed_all(const struct roster *r);
 
 /* A node, for status. */
 struct roster_node_view {

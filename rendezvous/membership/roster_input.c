@@ -415,7 +415,7 @@ static void adopt(struct roster *r, const struct roster_input *in)
 /* A WELCOME begins a lease: a node that cannot get one tries again, or finds another roster. */
 static void hear_hello(struct roster *r, const struct roster_input *in)
 {
-    if (!roster_may_lend(r, in->now_ms) && !roster_has_told(r)) {
+    if (!roster_may_lend(r, in->now_ms) && !roster_has_informed_all(r)) {
         roster_send_close(r, in->link);
         return;
     }
@@ -424,7 +424,7 @@ static void hear_hello(struct roster *r, const struct roster_input *in)
     if (slot != ROSTER_NO_SLOT) {
         come_back(r, slot, in->link, in->message, in->now_ms);
     } else if (r->state == ROSTER_CLOSED) {
-        if (roster_has_told(r)) /* else it comes again */
+        if (roster_has_informed_all(r)) /* else it comes again */
             roster_send_verdict(r, in->link);
         roster_send_close(r, in->link);
     } else {
@@ -596,7 +596,7 @@ static void hear_gone(struct roster *r, uint64_t link, uint64_t now_ms)
         return;
     const struct roster_node *n = &r->nodes[slot];
     bool may_run = n->part == PART_ASSIGNED || n->part == PART_HALTING;
-    if (roster_has_told(r) || (n->leaves && !may_run)) {
+    if (roster_has_informed_all(r) || (n->leaves && !may_run)) {
         lose_node(r, slot, now_ms, "it left");
         return;
     }

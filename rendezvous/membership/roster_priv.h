@@ -200,7 +200,7 @@ struct roster {
     uint32_t n_all_addresses; /* of all nodes that are known */
 
     /* the end, or what will be it if nothing better is known */
-    bool has_told; /* CLOSED: the verdict was sent to all connected nodes */
+    bool has_informed_all; /* CLOSED: the verdict was sent to all connected nodes */
     struct message_verdict verdict;
     char verdict_node[MESSAGE_NAME_BYTES];
     char verdict_text[MESSAGE_TEXT_BYTES];

@@ -188,7 +188,7 @@ void roster_send_again(struct roster *r, uint32_t slot)
 {
     const struct roster_node *n = &r->nodes[slot];
     if (r->state == ROSTER_CLOSED) {
-        if (r->has_told)
+        if (r->has_informed_all)
             roster_send_verdict(r, n->link);
     } else if (r->state == ROSTER_RUNNING && n->part == PART_ASSIGNED) {
         if (slot == r->leader)
@@ -410,9 +410,9 @@ const struct message_verdict *roster_get_verdict(const struct roster *r)
     return r->state == ROSTER_CLOSED ? &r->verdict : NULL;
 }
 
-bool roster_has_told(const struct roster *r)
+bool roster_has_informed_all(const struct roster *r)
 {
-    return r->state == ROSTER_CLOSED && r->has_told;
+    return r->state == ROSTER_CLOSED && r->has_informed_all;
 }
 
 uint32_t roster_n_health_changes(const struct roster *r)

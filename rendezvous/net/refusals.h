@@ -11,7 +11,7 @@ enum { REFUSALS_EVERY_MS = 1000 };
 
 struct refusals { /* zeroed: none yet */
     uint64_t next_ms;
-    unsigned n_untold;
+    unsigned n_unreported;
     char text[CO_ERROR_TEXT_BYTES];
 };
 

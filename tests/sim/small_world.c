@@ -417,7 +417,7 @@ static void put_past(struct digest *d, const struct world *w)
     put_generation(d, w->inherited);
     put_generation(d, w->told);
     put(d, (uint64_t)(w->past_code + 1) | (uint64_t)(w->being_code + 1) << 16 |
-               (uint64_t)r->has_told << 32);
+               (uint64_t)r->has_informed_all << 32);
 }
 
 uint64_t world_digest(const struct world *w)

@@ -11,10 +11,10 @@
 #include "worker-runtime/arithmetic/reduce.h"
 
 /* A thread of the program waits for peers, and has no place to record in which call. */
-static inline void call_marker_wait_untold(struct ddp_group *g, int change)
+static inline void call_marker_wait_unplaced(struct ddp_group *g, int change)
 {
     if (g->world->line != NULL)
-        atomic_fetch_add(&g->world->line->progress.n_untold, (uint32_t)change);
+        atomic_fetch_add(&g->world->line->progress.n_unplaced, (uint32_t)change);
 }
 
 /* Enter a call, and count it. */
@@ -24,7 +24,7 @@ static inline void call_marker_enter(struct ddp_group *g, const struct collectiv
     g->n_calls++;
     if (g->place == NULL) {
         if (state == RANK_STATUS_WAITS)
-            call_marker_wait_untold(g, 1);
+            call_marker_wait_unplaced(g, 1);
         return;
     }
     const size_t count = what->counts != NULL ? what->counts[g->rank] : what->count;
@@ -43,7 +43,7 @@ static inline void call_marker_wait(struct ddp_group *g)
     if (g->place != NULL)
         rank_status_turn(g->place, RANK_STATUS_WAITS);
     else
-        call_marker_wait_untold(g, 1);
+        call_marker_wait_unplaced(g, 1);
 }
 
 /* The call is over.
@@ -54,7 +54,7 @@ static inline void call_marker_leave(struct ddp_group *g, bool waited)
     if (g->place != NULL)
         rank_status_turn(g->place, RANK_STATUS_OUTSIDE);
     else if (waited)
-        call_marker_wait_untold(g, -1);
+        call_marker_wait_unplaced(g, -1);
 }
 
 #endif

@@ -478,10 +478,10 @@ int collective_agree(struct ddp_group *g, int code, const struct co_error *err)
     if ((rc = ddp_broadcast_bytes(g, &v, sizeof v, (int)first)) != 0)
         return rc;
     v.text[sizeof v.text - 1] = '\0';
-    struct co_error told;
-    co_fail(&told, v.code, "rank %d: %s", (int)first,
+    struct co_error reported;
+    co_fail(&reported, v.code, "rank %d: %s", (int)first,
             v.text[0] != '\0' ? v.text : strerror(-v.code));
-    return rt_return(v.code, &told);
+    return rt_return(v.code, &reported);
 }
 
 void *collective_gather(struct ddp_group *g, const void *own, size_t bytes, int *ret_status)

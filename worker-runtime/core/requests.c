@@ -302,14 +302,14 @@ static void wait_for_message(struct ddp_group *g, struct ddp_request *r)
     struct requests *q = g->requests;
     if (atomic_load(&r->message.done))
         return;
-    call_marker_wait_untold(g, 1);
+    call_marker_wait_unplaced(g, 1);
     while (!q->has_thread && q->first != NULL && !atomic_load(&r->message.done)) {
         b->ops->p2p_shm_advance(b, NULL);
         advance_all(q);
         sched_yield();
     }
     b->ops->p2p_shm_advance(b, &r->message);
-    call_marker_wait_untold(g, -1);
+    call_marker_wait_unplaced(g, -1);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */

@@ -265,9 +265,9 @@ int ddp_stream_wait(struct ddp_group *g, void *stream, uint64_t timeout_ms)
         rc = get_made("ddp_stream_wait", g);
     if (rc != DDP_OK)
         return rc;
-    call_marker_wait_untold(g, 1);
+    call_marker_wait_unplaced(g, 1);
     const int code = g->device->plugin->wait(g->device->group, stream, timeout_ms, &err);
-    call_marker_wait_untold(g, -1);
+    call_marker_wait_unplaced(g, -1);
     return rt_return(code, &err);
 }
 

@@ -276,10 +276,10 @@ int device_wait(struct ddp_group *g, void *stream)
     int code = use_device(g, &u);
     if (code != 0)
         return rt_return(code, &u.err);
-    call_marker_wait_untold(g, 1);
+    call_marker_wait_unplaced(g, 1);
     code = l != NULL ? u.plugin->wait(l->group, stream, g->timeout_ms, &u.err)
                      : u.plugin->wait_alone(u.device, &job, stream, g->timeout_ms, &u.err);
-    call_marker_wait_untold(g, -1);
+    call_marker_wait_unplaced(g, -1);
     return rt_return(code, &u.err);
 }
 

@@ -243,7 +243,7 @@ static int find_cause(const struct opening *o, int code, struct co_error *err)
     const unsigned cause = control_abort_get(c).cause;
     if (cause == CONTROL_OK)
         return code;
-    if (cause == CONTROL_TOLD)
+    if (cause == CONTROL_REPORTED)
         return net_watch_judge_failure(o->shm, code, err);
     return co_fail(err, -ECONNRESET, "the generation ended before all nodes had joined");
 }

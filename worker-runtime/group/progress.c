@@ -100,7 +100,7 @@ struct ddp_progress {
     char title[64], what[128];
     uint64_t done, total;
     uint64_t began_ms, next_ms;
-    bool is_told; /* what was printed last is how it stands */
+    bool is_current; /* what was printed last is how it stands */
 };
 
 static void destroy_child(struct group_child *child)
@@ -142,7 +142,7 @@ static void print_line(struct ddp_progress *p, uint64_t now_ms, bool is_last)
         fprintf(stderr, "\r%s\033[K%s", text, is_last ? "\n" : "");
     else
         fprintf(stderr, "%s\n", text);
-    p->is_told = true;
+    p->is_current = true;
 }
 
 void ddp_progress_update(struct ddp_progress *p, uint64_t done, const char *format, ...)
@@ -151,7 +151,7 @@ void ddp_progress_update(struct ddp_progress *p, uint64_t done, const char *form
         return;
     const uint64_t now_ms = co_now_ms();
     p->done = done;
-    p->is_told = false;
+    p->is_current = false;
     p->what[0] = '\0';
     if (format != NULL) {
         va_list args;
@@ -170,7 +170,7 @@ void ddp_progress_destroy(struct ddp_progress *p)
     if (p == NULL)
         return;
     group_disown(&p->child);
-    if (p->prints && (p->has_bar || !p->is_told))
+    if (p->prints && (p->has_bar || !p->is_current))
         print_line(p, co_now_ms(), true);
     free(p);
 }

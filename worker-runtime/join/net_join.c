@@ -148,16 +148,16 @@ static int connect_store(struct joining *j, const char *host, uint16_t port, str
 {
     const uint64_t begun_ms = co_now_ms();
     int look_ms = j->opts->control != NULL ? CONNECT_LOOK_MS : CONNECT_LOOK_MOST_MS, code;
-    bool has_told = false;
+    bool has_warned = false;
     do {
         code = client_connect(host, port, look_again_ms(j->deadline_ms, look_ms), &j->store, err);
         look_ms = look_ms * 2 < CONNECT_LOOK_MOST_MS ? look_ms * 2 : CONNECT_LOOK_MOST_MS;
-        if (code == -ETIMEDOUT && !has_told && co_now_ms() - begun_ms >= NET_LINKS_TELL_MS) {
+        if (code == -ETIMEDOUT && !has_warned && co_now_ms() - begun_ms >= NET_LINKS_TELL_MS) {
             tell_no_store(err->text);
-            has_told = true;
+            has_warned = true;
         }
     } while (code == -ETIMEDOUT && !is_over(j) && co_left_ms(j->deadline_ms) != 0);
-    if (has_told)
+    if (has_warned)
         process_tell_wait("");
     return code == -ETIMEDOUT && is_over(j) ? fail_over(err) : code;
 }

@@ -159,7 +159,7 @@ static void end_thread(struct ddp_memory *m)
 /* --- open ------------------------------------------------------------------------------------- */
 
 /* What a rank sends to all others. */
-struct told {
+struct offer {
     struct memory_member member;
     uint32_t reserved;
     uint64_t slot_bytes, random;
@@ -196,7 +196,7 @@ static int open_slots(struct ddp_memory *m, unsigned local_rank, struct co_error
 static int gather_members(struct ddp_memory *m, unsigned node, struct memory_member **ret_members)
 {
     const int n = m->group->world_size;
-    struct told own;
+    struct offer own;
     struct co_error err = {0};
     int rc = DDP_OK, code = 0;
     memset(&own, 0, sizeof own);
@@ -205,7 +205,7 @@ static int gather_members(struct ddp_memory *m, unsigned node, struct memory_mem
     own.slot_bytes = m->slots.all.slot_bytes;
     if (getrandom(&own.random, sizeof own.random, 0) != (ssize_t)sizeof own.random)
         own.random = (uintptr_t)m;
-    co_autofree struct told *all = collective_gather(m->group, &own, sizeof own, &rc);
+    co_autofree struct offer *all = collective_gather(m->group, &own, sizeof own, &rc);
     if (rc != DDP_OK)
         return rc;
     struct memory_member *members = calloc((size_t)n, sizeof *members);

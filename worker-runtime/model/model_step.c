@@ -85,28 +85,28 @@ int ddp_model_ready_range(struct ddp_model *m, size_t first, size_t n)
 
 /* --- sync ------------------------------------------------------------------------------------- */
 
-enum { NAMES_TOLD = 8 };
+enum { NAMES_SHOWN = 8 };
 
 /* "3 of 161 gradients were never reported ...: 'conv1.weight', ..." */
 int model_check_ready(struct ddp_model *m)
 {
     char names[CO_ERROR_TEXT_BYTES / 2];
-    size_t n_told = 0, at = 0;
+    size_t n_shown = 0, at = 0;
     if (m->set.ready.n_said == 0 || m->set.ready.n_said == m->n_tensors)
         return 0;
     names[0] = '\0';
-    for (size_t i = 0; i < m->n_tensors && n_told < NAMES_TOLD && at < sizeof(names); i++) {
+    for (size_t i = 0; i < m->n_tensors && n_shown < NAMES_SHOWN && at < sizeof(names); i++) {
         if (bucket_ready_is_said(&m->set.ready, i))
             continue;
         at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%zu '%.64s'",
-                               n_told++ > 0 ? ", " : "", i, m->tensors[i].name);
+                               n_shown++ > 0 ? ", " : "", i, m->tensors[i].name);
     }
     const size_t n = m->n_tensors - m->set.ready.n_said;
     return model_misuse(
         m,
         "ddp_model_sync: %zu of %zu gradients were not marked ready in this step: %s%s; "
         "call ddp_model_ready() for each, or set ddp_model_opts.allow_unused",
-        n, m->n_tensors, names, n > n_told ? ", ..." : "");
+        n, m->n_tensors, names, n > n_shown ? ", ..." : "");
 }
 
 /* What was not reported: all of them, an error, or unused. */

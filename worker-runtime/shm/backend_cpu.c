@@ -161,7 +161,7 @@ static bool cpu_tell(struct backend *b, int code, const char *text)
         return false;
     control_abort_tell(control, own, code, text);
     const struct control_abort why = control_abort_get(control);
-    return why.cause == CONTROL_TOLD && why.rank == own;
+    return why.cause == CONTROL_REPORTED && why.rank == own;
 }
 
 /* --- a group of some of the ranks ------------------------------------------------------------- */

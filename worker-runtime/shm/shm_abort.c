@@ -185,8 +185,8 @@ static int describe_timeout(const struct transport_shm *t, struct control_abort 
                    first.text, and_others);
 }
 
-static int describe_told(const struct transport_shm *t, struct control_abort why,
-                         struct co_error *err)
+static int describe_reported(const struct transport_shm *t, struct control_abort why,
+                             struct co_error *err)
 {
     const int code = why.detail > 0 && why.detail < 4096 ? -(int)why.detail : -ECONNRESET;
     if (why.rank >= t->control->n_local)
@@ -214,8 +214,8 @@ int transport_shm_describe(const struct transport_shm *t, struct co_error *err)
     case CONTROL_UNREADABLE:
         return co_fail(err, -EFAULT, "cannot read the memory that %s passed to a call",
                        name_of(t, why.rank).text);
-    case CONTROL_TOLD:
-        return describe_told(t, why, err);
+    case CONTROL_REPORTED:
+        return describe_reported(t, why, err);
     default:
         return co_fail(err, -ECONNRESET, "the group is broken (cause %u)", why.cause);
     }

@@ -392,7 +392,7 @@ struct meeting {
     const unsigned *peer;
     unsigned n;
     uint64_t begun_ms, tell_ms; /* when this rank next reports which ranks it cannot reach */
-    bool has_told;
+    bool has_warned;
 };
 
 /* Whether this rank is the lower one of two: it connects. */
@@ -513,7 +513,7 @@ static void tell_unreachable(struct meeting *m)
     for (unsigned i = 0; i < m->n; i++)
         if (is_lower(l, m->peer[i]) && !is_met(l, m->peer[i]) && n++ == 0)
             first = m->peer[i];
-    if (n == 0 && !m->has_told)
+    if (n == 0 && !m->has_warned)
         return;
     if (n > 1)
         snprintf(more, sizeof more, ", nor to %u more", n - 1);
@@ -524,7 +524,7 @@ static void tell_unreachable(struct meeting *m)
                  net_links_path(l, first).text, more,
                  l->link[first].trouble != 0 ? strerror(-l->link[first].trouble) : "no answer",
                  NET_LINKS_TELL_MS / 1000);
-    m->has_told = n > 0;
+    m->has_warned = n > 0;
     process_tell_wait(text.text);
 }
 
@@ -589,7 +589,7 @@ int net_links_meet(struct net_links *l, const unsigned *peer, unsigned n, uint64
         nap(&m);
     }
     l->is_meeting = false;
-    if (m.has_told)
+    if (m.has_warned)
         process_tell_wait("");
     return code;
 }

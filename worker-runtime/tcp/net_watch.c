@@ -46,7 +46,7 @@ struct watched {
     size_t n_here;
     struct news news;
     bool has_ended; /* it left, is gone, or has sent the end: nothing more comes */
-    bool has_left, was_told;
+    bool has_left, was_informed;
     bool is_ready;        /* it is connected to all of its own peers */
     bool is_out_of_reach; /* its connection was not made in the time that a leaver has */
     bool was_met;         /* at the beginning: it had taken the connection */
@@ -62,7 +62,7 @@ struct net_watch {
     const struct transport_shm *shm;
     pthread_mutex_t mutex; /* guards what follows, and the links */
     uint64_t accepted_ms;  /* when connections were accepted last */
-    bool has_told;         /* this rank has used its words */
+    bool has_reported;     /* this rank has used its words */
     unsigned n_peers;      /* that are watched from the beginning */
     unsigned n_watched, n;
     struct watched watched[]; /* n_watched of the job's n ranks; first those */
@@ -98,16 +98,16 @@ static void send_end(struct net_watch *w, const struct news *news)
 {
     for (unsigned i = 0; i < w->n_watched; i++) {
         struct watched *x = &w->watched[i];
-        if (!x->was_told)
-            x->was_told = send_to(w, x, news) != -EAGAIN;
+        if (!x->was_informed)
+            x->was_informed = send_to(w, x, news) != -EAGAIN;
     }
 }
 
 static void cause_tell(struct net_watch *w, int code, const char *text)
 {
-    if (w->has_told)
+    if (w->has_reported)
         return;
-    w->has_told = true;
+    w->has_reported = true;
     control_abort_tell(w->control, w->local_rank, code, text);
 }
 
@@ -167,7 +167,7 @@ static void on_left(struct net_watch *w, unsigned peer, int32_t about)
         const struct net_member *m = net_links_member(w->links, i);
         if (m->node == node && m->local_rank + 1 == (uint32_t)about) {
             struct watched *x = peer_watch(w, i);
-            x->has_ended = x->has_left = x->was_told = true;
+            x->has_ended = x->has_left = x->was_informed = true;
         }
     }
 }
@@ -177,7 +177,7 @@ static void on_news(struct net_watch *w, struct watched *x)
     struct news *news = &x->news;
     x->n_here = 0;
     if (news->kind == NEWS_ASK) {
-        if (!x->was_told)
+        if (!x->was_informed)
             answer(w, x, news->cause.code);
         return;
     }
@@ -296,7 +296,7 @@ void net_watch_ask(struct net_watch *w, uint32_t rank)
 {
     pthread_mutex_lock(&w->mutex);
     struct watched *x = watch_rank(w, rank);
-    if (x != NULL && !x->is_asked && !x->was_told)
+    if (x != NULL && !x->is_asked && !x->was_informed)
         x->is_asked = send_to(w, x, &(struct news){.kind = NEWS_ASK}) == 0;
     pthread_mutex_unlock(&w->mutex);
 }
@@ -311,7 +311,8 @@ void net_watch_ask_about(struct net_watch *w, uint32_t rank)
     pthread_mutex_lock(&w->mutex);
     for (unsigned i = 0; i < w->n_watched; i++) {
         const struct watched *x = &w->watched[i];
-        if (!x->has_ended && !x->was_told && net_links_member(w->links, x->peer)->node == m->node)
+        if (!x->has_ended && !x->was_informed &&
+            net_links_member(w->links, x->peer)->node == m->node)
             send_to(w, x, &ask);
     }
     pthread_mutex_unlock(&w->mutex);
@@ -333,7 +334,7 @@ static bool is_settled(struct net_watch *w, bool is_late)
     pass_on(w);
     for (unsigned i = 0; i < w->n_watched; i++) {
         struct watched *x = &w->watched[i];
-        all &= x->was_told || x->has_ended || x->is_out_of_reach;
+        all &= x->was_informed || x->has_ended || x->is_out_of_reach;
         x->is_out_of_reach |= is_late;
     }
     pthread_mutex_unlock(&w->mutex);
@@ -366,7 +367,7 @@ bool net_watch_tell(struct net_watch *w, int code, const char *text)
     pass_on(w);
     const struct control_abort why = control_abort_get(w->control);
     pthread_mutex_unlock(&w->mutex);
-    return was_whole && why.cause == CONTROL_TOLD && why.rank == w->local_rank;
+    return was_whole && why.cause == CONTROL_REPORTED && why.rank == w->local_rank;
 }
 
 int net_watch_why(const struct net_watch *w, struct co_error *err)
@@ -388,8 +389,8 @@ void net_watch_tell_failure(struct net_watch *w, int code, const struct co_error
 int net_watch_judge_failure(const struct transport_shm *shm, int code, struct co_error *err)
 {
     struct co_error why;
-    const int told = transport_shm_describe(shm, &why);
-    if (net_links_is_unreachable(code) && net_links_is_unreachable(told))
+    const int why_code = transport_shm_describe(shm, &why);
+    if (net_links_is_unreachable(code) && net_links_is_unreachable(why_code))
         return code;
     return co_fail(err, -ECONNRESET, "%s", why.text);
 }
@@ -411,8 +412,8 @@ static const struct watched *find_unready(struct net_watch *w)
 static int fail_broken(const struct net_watch *w, struct co_error *err)
 {
     const int code = net_watch_why(w, err);
-    const bool was_told = control_abort_get(w->control).cause == CONTROL_TOLD;
-    return was_told && !net_links_is_unreachable(code) ? 0 : -ECONNRESET;
+    const bool was_informed = control_abort_get(w->control).cause == CONTROL_REPORTED;
+    return was_informed && !net_links_is_unreachable(code) ? 0 : -ECONNRESET;
 }
 
 static int await_ready(struct net_watch *w, uint64_t deadline_ms, struct co_error *err)
@@ -500,7 +501,7 @@ static bool say_goodbye(struct net_watch *w)
     bool all = true;
     send_end(w, &(struct news){.kind = NEWS_LEFT});
     for (unsigned i = 0; i < w->n_watched; i++)
-        all &= w->watched[i].was_told || !net_links_is_moving(w->links, w->watched[i].peer);
+        all &= w->watched[i].was_informed || !net_links_is_moving(w->links, w->watched[i].peer);
     return all;
 }
 

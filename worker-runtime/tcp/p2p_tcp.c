@@ -138,12 +138,12 @@ static bool say_end(const struct net *n, struct p2p_tcp *ms)
     for (unsigned p = 0; p < n->map.n; p++) {
         struct peer *x = ms != NULL ? &ms->peer[p] : NULL;
         const bool is_amid = x != NULL && x->first_out != NULL && x->first_out->n_gone > 0;
-        if (!net_links_is_open(links, p) || (x != NULL && x->was_told))
+        if (!net_links_is_open(links, p) || (x != NULL && x->was_informed))
             continue;
         if ((is_amid || !net_links_say(links, p, v, is_broken ? 2 : 1)) && is_broken)
             net_watch_warn(n->watch, n->member[p].rank);
         if (x != NULL)
-            x->was_told = is_broken;
+            x->was_informed = is_broken;
     }
     return is_broken;
 }
@@ -229,7 +229,7 @@ static void serve_peers(struct p2p_tcp *ms)
             p < ms->net->map.first[ms->net->map.node + 1])
             continue;
         int code = p2p_tcp_io_read(ms, p); /* before what is lost with a connection that broke */
-        if (code == 0 && !x->has_left && !x->was_told)
+        if (code == 0 && !x->has_left && !x->was_informed)
             code = p2p_tcp_io_write(ms, p);
         if (code == 0 && !x->has_left && is_needed(ms, p))
             code = reach_peer(ms, p);

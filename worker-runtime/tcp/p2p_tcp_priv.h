@@ -56,7 +56,7 @@ struct peer {
     struct arrived *reading;   /* a short one, owned */
     struct message *receiving; /* a long one */
     bool has_left, is_missed;  /* is_missed: without a reason */
-    bool was_told;             /* why the job broke: nothing more is sent */
+    bool was_informed;         /* why the job broke: nothing more is sent */
     uint64_t gone_ms;          /* since when it takes no connections, or ended one; 0: it does */
 };
 

@@ -43,7 +43,7 @@ struct incoming { /* what arrives on a lane */
 
 struct stripes {
     unsigned n_lanes;
-    uint32_t lost, told,
+    uint32_t lost, announced,
         heard; /* a bit per lane: given up here; the peer knows; the peer gave it up */
 
     /* of the open exchange */
@@ -222,10 +222,10 @@ static int find_end(struct stripes *s)
 /* What the two sides report to each other. returns TCP_READY; TCP_LATER nothing; -ENOMEM */
 static int say_news(struct stripes *s, struct frame *ret)
 {
-    const uint32_t untold = s->lost & ~s->told;
-    if (untold != 0) {
-        const unsigned lane = (unsigned)__builtin_ctz(untold);
-        s->told |= bit(lane);
+    const uint32_t unannounced = s->lost & ~s->announced;
+    if (unannounced != 0) {
+        const unsigned lane = (unsigned)__builtin_ctz(unannounced);
+        s->announced |= bit(lane);
         *ret = frame_of(s, FRAME_LOST, lane, s->n_arrived[lane]);
         return TCP_READY;
     }

@@ -156,16 +156,16 @@ void tcp_tell_cut(struct transport_tcp *t)
     snprintf(text.text, sizeof text.text,
              "got no acknowledgment from %s for %d s; " NET_LINKS_PATH_HINT,
              net_links_path(t->opts.links, *peer).text, NET_LINKS_TELL_MS / 1000);
-    t->has_told = true;
+    t->has_warned = true;
     process_tell_wait(text.text);
 }
 
 void tcp_end_wait(struct transport_tcp *t)
 {
     straggler_reset(&t->late, t->late.timeout_ms);
-    if (t->has_told)
+    if (t->has_warned)
         process_tell_wait("");
-    t->has_told = false;
+    t->has_warned = false;
 }
 
 /* The time is up, or it is time to ask. It is about those that sent least of what this rank waits

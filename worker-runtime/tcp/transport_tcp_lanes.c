@@ -110,7 +110,7 @@ static void lane_lose(struct transport_tcp *t, unsigned peer, unsigned lane, con
              "lost connection %u of %u for large messages to %s%s%s: %s", lane, lanes->n,
              net_member_name(net_links_member(t->opts.links, peer)).text,
              device[0] != '\0' ? " over " : "", device, why);
-    t->has_told = true;
+    t->has_warned = true;
     process_tell_wait(text.text);
 }
 

@@ -36,7 +36,7 @@ struct transport_tcp {
     struct straggler late; /* since the last byte from anybody */
     uint64_t spin_ns;      /* how long it seems worth to spin */
     bool has_given_up;     /* and sent the reason */
-    bool has_told;         /* people, which path does not work */
+    bool has_warned;       /* people, which path does not work */
     bool is_out_of_memory; /* the exchange could not be opened */
     uint64_t tell_ms;      /* when it is looked for one next */
     struct pollfd *poll;

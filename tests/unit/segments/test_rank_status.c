@@ -165,7 +165,7 @@ END_TEST
 
 START_TEST(a_wait_without_a_place_is_shown)
 {
-    page.n_untold = 1;
+    page.n_unplaced = 1;
     struct progress p = read_page();
     ck_assert(p.waits);
     ck_assert_uint_eq(p.n_calls, 0);
@@ -184,7 +184,7 @@ START_TEST(the_digest_changes_with_all_that_is_progress)
     seen[2] = rank_status_digest(&page);
     rank_status_step(&page, 1, 0);
     seen[3] = rank_status_digest(&page);
-    page.n_untold = 1;
+    page.n_unplaced = 1;
     seen[4] = rank_status_digest(&page);
     for (unsigned i = 0; i < 5; i++)
         for (unsigned k = 0; k < i; k++)

@@ -29,7 +29,7 @@ START_TEST(an_end_without_finalize_is_a_failure)
     ck_assert_int_eq(status_of((struct mpi_end){.stage = MPI_END_INSIDE, .status = SIGNAL_9}),
                      SIGNAL_9);
     ck_assert_int_eq(note, MPI_END_NO_NOTE);
-    ck_assert_int_eq(status_of((struct mpi_end){.stage = MPI_END_INSIDE, .was_told = true}), 0);
+    ck_assert_int_eq(status_of((struct mpi_end){.stage = MPI_END_INSIDE, .was_signaled = true}), 0);
     ck_assert_int_eq(note, MPI_END_NO_NOTE);
 }
 END_TEST
@@ -41,7 +41,7 @@ START_TEST(an_end_without_init_is_noted)
     ck_assert_int_eq(status_of((struct mpi_end){.stage = MPI_END_SILENT, .status = EXIT_3}),
                      EXIT_3);
     ck_assert_int_eq(note, MPI_END_NO_NOTE);
-    ck_assert_int_eq(status_of((struct mpi_end){.stage = MPI_END_SILENT, .was_told = true}), 0);
+    ck_assert_int_eq(status_of((struct mpi_end){.stage = MPI_END_SILENT, .was_signaled = true}), 0);
     ck_assert_int_eq(note, MPI_END_NO_NOTE);
 }
 END_TEST
@@ -57,7 +57,7 @@ START_TEST(an_abort_has_its_code_however_the_rank_ends)
                                         .has_aborted = true,
                                         .exit_code = cases[i].code,
                                         .status = status,
-                                        .was_told = status != 0};
+                                        .was_signaled = status != 0};
             ck_assert_int_eq(status_of(end), cases[i].status);
             ck_assert_int_eq(mpi_end_of_abort(cases[i].code), cases[i].status);
             ck_assert_int_eq(note, MPI_END_NO_NOTE);

@@ -48,8 +48,8 @@ START_TEST(no_host_starts_before_all_are_up)
     ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GATHERS);
     set(1, BRINGUP_UP);
     ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GOES);
-    set(0, BRINGUP_TOLD);
-    set(1, BRINGUP_TOLD);
+    set(0, BRINGUP_ORDERED);
+    set(1, BRINGUP_ORDERED);
     set(0, BRINGUP_READY);
     set(1, BRINGUP_READY);
     ck_assert_int_eq(bringup_look(m, 99), BRINGUP_GOES);
@@ -102,8 +102,8 @@ START_TEST(enough_hosts_wait_a_while_for_late_ones)
     ck_assert_uint_eq(bringup_deadline_ms(m), 1050);
     ck_assert_int_eq(bringup_look(m, 1049), BRINGUP_GATHERS);
     ck_assert_int_eq(bringup_look(m, 1050), BRINGUP_GOES);
-    bringup_set(m, 0, BRINGUP_TOLD, 1050);
-    bringup_set(m, 2, BRINGUP_TOLD, 1050);
+    bringup_set(m, 0, BRINGUP_ORDERED, 1050);
+    bringup_set(m, 2, BRINGUP_ORDERED, 1050);
     ck_assert_uint_eq(bringup_deadline_ms(m), 1100);
     bringup_set(m, 1, BRINGUP_UP, 1060); /* and joins */
     ck_assert_int_eq(bringup_look(m, 1060), BRINGUP_GOES);
@@ -182,7 +182,7 @@ START_TEST(the_job_starts_without_a_host_that_is_reached_for_again)
     ck_assert_uint_eq(bringup_deadline_ms(m), 1030);
     ck_assert_int_eq(bringup_look(m, 1029), BRINGUP_GATHERS);
     ck_assert_int_eq(bringup_look(m, 1030), BRINGUP_GOES);
-    bringup_set(m, 0, BRINGUP_TOLD, 1030);
+    bringup_set(m, 0, BRINGUP_ORDERED, 1030);
     bringup_set(m, 0, BRINGUP_ENDED, 1040);
     ck_assert_int_eq(bringup_look(m, 1040), BRINGUP_GOES); /* the other one may still come */
 }
@@ -193,7 +193,7 @@ START_TEST(a_lost_node_is_reached_for_again_for_as_long_as_at_the_start)
     make_patient(1, 1);
     bringup_set(m, 0, BRINGUP_REACHING, 1000);
     bringup_set(m, 0, BRINGUP_UP, 1000);
-    bringup_set(m, 0, BRINGUP_TOLD, 1000);
+    bringup_set(m, 0, BRINGUP_ORDERED, 1000);
     bringup_set(m, 0, BRINGUP_READY, 1000);
     ck_assert(bringup_may_retry(m, 0, 9000));
     bringup_set(m, 0, BRINGUP_AGAIN, 9000);

@@ -108,7 +108,7 @@ START_TEST(shared_signals_are_not_sent_again_and_held_back_ones_end_no_rank)
     const struct spawner_report r = next();
     ck_assert_uint_eq(r.event, SPAWNER_EXITED);
     ck_assert_int_eq(WTERMSIG(r.status), SIGTERM);
-    ck_assert_int_eq(r.told, 1);
+    ck_assert_int_eq(r.signaled, 1);
     ck_assert_str_eq(read_text(out[0]), "");
     close(out[0]);
 }
@@ -242,7 +242,7 @@ START_TEST(a_worker_that_died_before_the_signal_did_not_get_it)
         r = next();
         ck_assert_uint_eq(r.event, SPAWNER_EXITED);
         ck_assert_int_eq(WTERMSIG(r.status), r.local_rank == 0 ? SIGTERM : SIGKILL);
-        ck_assert_int_eq(r.told, r.local_rank == 0);
+        ck_assert_int_eq(r.signaled, r.local_rank == 0);
     }
 }
 END_TEST
@@ -255,7 +255,7 @@ START_TEST(a_signal_that_ends_no_worker_does_not_count)
     kill(pid, SIGKILL);
     struct spawner_report r = next();
     ck_assert_uint_eq(r.event, SPAWNER_EXITED);
-    ck_assert_int_eq(r.told, 0);
+    ck_assert_int_eq(r.signaled, 0);
 }
 END_TEST
 
@@ -272,7 +272,7 @@ START_TEST(one_rank_alone_can_be_signaled)
     ck_assert_uint_eq(r.event, SPAWNER_EXITED);
     ck_assert_int_eq(r.local_rank, 1);
     ck_assert_int_eq(WTERMSIG(r.status), SIGABRT);
-    ck_assert_int_eq(r.told, 0); /* it did not end since the job does */
+    ck_assert_int_eq(r.signaled, 0); /* it did not end since the job does */
     ck_assert_int_eq(spawner_signal_one(&n, SPAWNER_GROUP, 1, SIGKILL), 0); /* it is gone */
     ck_assert_int_eq(spawner_signal_one(&n, SPAWNER_GROUP, 0, SIGKILL), 0);
     r = next();
@@ -312,7 +312,7 @@ START_TEST(a_dying_worker_is_reported_before_it_can_be_reaped)
     ck_assert_int_eq(r.local_rank, 1);
     ck_assert_int_eq(r.pid, pid);
     ck_assert_int_eq(WTERMSIG(r.status), SIGKILL);
-    ck_assert_int_eq(r.told, 0);
+    ck_assert_int_eq(r.signaled, 0);
     ck_assert_int_eq(r.empty, 0);
     spawn_sh(1, "exit 3"); /* its successor, while it is still there */
     ck_assert_uint_eq(next().event, SPAWNER_STARTED);

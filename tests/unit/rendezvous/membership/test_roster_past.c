@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-static bool was_told(int link, enum message_type type)
+static bool was_sent(int link, enum message_type type)
 {
     for (size_t i = 0; i < last.n; i++)
         if (last.items[i].type == ROSTER_SEND && last.items[i].link == (uint64_t)link &&
@@ -98,9 +98,9 @@ START_TEST(members_that_send_their_places_continue_undisturbed)
     take_over(-1);
     for (int node = 3; node >= 1; node--) {
         come(node, true, 7, 3);
-        ck_assert(was_told(node, MESSAGE_WELCOME));
+        ck_assert(was_sent(node, MESSAGE_WELCOME));
         ck_assert(last.items[0].message.welcome.resumed);
-        ck_assert(!was_told(node, MESSAGE_STOP));
+        ck_assert(!was_sent(node, MESSAGE_STOP));
     }
     time_goes_on(3000);
     for (int node = 1; node <= 3; node++)
@@ -145,7 +145,7 @@ START_TEST(a_node_that_left_with_the_old_roster_is_not_waited_for)
     time_goes_on(0);
     assert_state(ROSTER_STOPPING);
     come(2, true, 7, 3);
-    ck_assert(was_told(2, MESSAGE_STOP));
+    ck_assert(was_sent(2, MESSAGE_STOP));
 }
 END_TEST
 
@@ -153,9 +153,9 @@ START_TEST(a_node_of_another_generation_is_not_a_member)
 {
     take_over(-1);
     come(2, true, 6, 3);
-    ck_assert(was_told(2, MESSAGE_REFUSED));
+    ck_assert(was_sent(2, MESSAGE_REFUSED));
     come(1, true, 7, 2); /* nor in another world */
-    ck_assert(was_told(1, MESSAGE_REFUSED));
+    ck_assert(was_sent(1, MESSAGE_REFUSED));
 }
 END_TEST
 
@@ -171,9 +171,9 @@ START_TEST(ranks_that_live_on_are_kept_if_their_node_has_not_received_the_newest
     take_over_untold();
     for (int node = 4; node >= 2; node--) {
         come(node, true, 6, 4);
-        ck_assert(was_told(node, MESSAGE_WELCOME));
+        ck_assert(was_sent(node, MESSAGE_WELCOME));
         ck_assert(last.items[0].message.welcome.resumed);
-        ck_assert(!was_told(node, MESSAGE_SEALED));
+        ck_assert(!was_sent(node, MESSAGE_SEALED));
     }
     for (int i = 0; i < 8; i++) {
         time_goes_on(1000);
@@ -183,7 +183,7 @@ START_TEST(ranks_that_live_on_are_kept_if_their_node_has_not_received_the_newest
     assert_state(ROSTER_RUNNING);
     ck_assert_uint_eq(roster_generation(r), 8);
     step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 8});
-    ck_assert(was_told(2, MESSAGE_SEALED)); /* in the order of generation 6 */
+    ck_assert(was_sent(2, MESSAGE_SEALED)); /* in the order of generation 6 */
 }
 END_TEST
 
@@ -191,12 +191,12 @@ START_TEST(a_node_that_was_lost_before_the_newest_generation_is_lost)
 {
     take_over_untold();
     come(1, true, 6, 4);
-    ck_assert(was_told(1, MESSAGE_REFUSED));
+    ck_assert(was_sent(1, MESSAGE_REFUSED));
     ck_assert_int_eq(last.items[0].message.refused.why, MESSAGE_REFUSED_LOST);
     come(2, true, 6, 3); /* not that generation */
-    ck_assert(was_told(2, MESSAGE_REFUSED));
+    ck_assert(was_sent(2, MESSAGE_REFUSED));
     come(3, true, 5, 4);
-    ck_assert(was_told(3, MESSAGE_REFUSED));
+    ck_assert(was_sent(3, MESSAGE_REFUSED));
 }
 END_TEST
 
@@ -214,7 +214,7 @@ START_TEST(the_leader_that_has_received_it_precedes_the_nodes_that_have_not)
     assert_state(ROSTER_STOPPING);
     say(1, MESSAGE_STOPPED);
     step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 8});
-    ck_assert(was_told(1, MESSAGE_SEALED));
+    ck_assert(was_sent(1, MESSAGE_SEALED));
     struct roster_past past;
     roster_get_past(r, &past);
     ck_assert_uint_eq(past.before.generation, 7); /* the newest that one of them knows */
@@ -296,7 +296,7 @@ START_TEST(ranks_that_missed_a_generation_while_their_node_was_away_are_lost)
     time_goes_on(20); /* the absent are lost */
     ck_assert_uint_eq(roster_generation(r), 8);
     come(2, true, 6, 4);
-    ck_assert(was_told(2, MESSAGE_REFUSED));
+    ck_assert(was_sent(2, MESSAGE_REFUSED));
 }
 END_TEST
 
@@ -322,7 +322,7 @@ START_TEST(a_place_is_returned_once)
                                                                 .agent_store = true,
                                                                 .host = "node1",
                                                                 .port = 4242}}}});
-    ck_assert(was_told(9, MESSAGE_REFUSED));
+    ck_assert(was_sent(9, MESSAGE_REFUSED));
 }
 END_TEST
 
@@ -331,7 +331,7 @@ START_TEST(a_newcomer_waits_until_all_members_have_returned)
     take_over(-1);
     come(1, true, 7, 3);
     come(4, false, 0, 0);
-    ck_assert(was_told(4, MESSAGE_WELCOME));
+    ck_assert(was_sent(4, MESSAGE_WELCOME));
     assert_state(ROSTER_RUNNING);
     come(2, true, 7, 3);
     come(3, true, 7, 3);
@@ -346,12 +346,12 @@ START_TEST(a_generation_is_not_announced_before_it_is_confirmed)
     come(1, false, 0, 0);
     come(2, false, 0, 0);
     assert_state(ROSTER_RUNNING);
-    ck_assert(!was_told(1, MESSAGE_SEALED));
+    ck_assert(!was_sent(1, MESSAGE_SEALED));
     step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 5}); /* another one */
-    ck_assert(!was_told(1, MESSAGE_SEALED));
+    ck_assert(!was_sent(1, MESSAGE_SEALED));
     step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 0});
-    ck_assert(was_told(1, MESSAGE_MEMBERS));
-    ck_assert(was_told(1, MESSAGE_SEALED));
+    ck_assert(was_sent(1, MESSAGE_MEMBERS));
+    ck_assert(was_sent(1, MESSAGE_SEALED));
     step((struct roster_input){.type = ROSTER_CONFIRMED, .generation = 0}); /* once more */
     ck_assert_uint_eq(last.n, 0);
 }
@@ -365,8 +365,8 @@ START_TEST(a_leader_that_returns_before_that_is_not_informed)
     step((struct roster_input){.type = ROSTER_GONE, .link = 1});
     step((struct roster_input){.type = ROSTER_GONE, .link = 2});
     come(2, false, 0, 0);
-    ck_assert(was_told(2, MESSAGE_WELCOME));
-    ck_assert(!was_told(2, MESSAGE_SEALED));
+    ck_assert(was_sent(2, MESSAGE_WELCOME));
+    ck_assert(!was_sent(2, MESSAGE_SEALED));
 }
 END_TEST
 
@@ -391,17 +391,17 @@ START_TEST(in_doubt_leases_are_renewed_while_all_nodes_respond)
     step((struct roster_input){.type = ROSTER_DOUBT});
     for (int node = 1; node <= 3; node++) {
         heartbeat(node);
-        ck_assert(was_told(node, MESSAGE_LEASE));
+        ck_assert(was_sent(node, MESSAGE_LEASE));
     }
     time_goes_on(1000);
     heartbeat(1);
     heartbeat(2);
     time_goes_on(501); /* node 3 was heard 1.5 heartbeats ago */
     heartbeat(1);
-    ck_assert(!was_told(1, MESSAGE_LEASE));
+    ck_assert(!was_sent(1, MESSAGE_LEASE));
     step((struct roster_input){.type = ROSTER_CERTAIN});
     heartbeat(1);
-    ck_assert(was_told(1, MESSAGE_LEASE));
+    ck_assert(was_sent(1, MESSAGE_LEASE));
 }
 END_TEST
 
@@ -415,10 +415,10 @@ START_TEST(in_doubt_a_lost_member_stops_the_renewal_of_leases)
     time_goes_on(1);
     assert_state(ROSTER_STOPPING);
     heartbeat(1);
-    ck_assert(!was_told(1, MESSAGE_LEASE));
+    ck_assert(!was_sent(1, MESSAGE_LEASE));
     say(2, MESSAGE_STOPPED);
     heartbeat(2); /* nothing of the generation runs there */
-    ck_assert(was_told(2, MESSAGE_LEASE));
+    ck_assert(was_sent(2, MESSAGE_LEASE));
 }
 END_TEST
 
@@ -438,19 +438,19 @@ START_TEST(no_lease_is_given_after_the_roster_was_certain_for_the_last_time)
     take_over_whole();
     step((struct roster_input){.type = ROSTER_CERTAIN, .until_ms = now_ms + 600});
     heartbeat(1);
-    ck_assert(was_told(1, MESSAGE_LEASE));
+    ck_assert(was_sent(1, MESSAGE_LEASE));
     now_ms += 600; /* this process was stopped: no DOUBT came before the message */
     heartbeat(1);
-    ck_assert(!was_told(1, MESSAGE_LEASE));
+    ck_assert(!was_sent(1, MESSAGE_LEASE));
     come(4, false, 0, 0);
-    ck_assert(!was_told(4, MESSAGE_WELCOME));
+    ck_assert(!was_sent(4, MESSAGE_WELCOME));
     step((struct roster_input){.type = ROSTER_CERTAIN, .until_ms = now_ms + 600});
     heartbeat(1);
-    ck_assert(was_told(1, MESSAGE_LEASE));
+    ck_assert(was_sent(1, MESSAGE_LEASE));
     step((struct roster_input){.type = ROSTER_CERTAIN});
     now_ms += 1000;
     heartbeat(1);
-    ck_assert(was_told(1, MESSAGE_LEASE));
+    ck_assert(was_sent(1, MESSAGE_LEASE));
 }
 END_TEST
 

@@ -4,7 +4,7 @@
 
 #include "common/clock.h"
 
-static bool was_told(int link, enum message_type type)
+static bool was_sent(int link, enum message_type type)
 {
     for (size_t i = 0; i < last.n; i++)
         if (last.items[i].type == ROSTER_SEND && last.items[i].link == (uint64_t)link &&
@@ -52,7 +52,7 @@ static void pass_ms(uint64_t ms)
 {
     for (const uint64_t end_ms = now_ms + ms; now_ms < end_ms;) {
         time_goes_on(500);
-        ck_assert(!was_told(1, MESSAGE_VERDICT) && !was_told(2, MESSAGE_VERDICT));
+        ck_assert(!was_sent(1, MESSAGE_VERDICT) && !was_sent(2, MESSAGE_VERDICT));
         keep_alive(1);
         keep_alive(2);
     }
@@ -76,10 +76,10 @@ START_TEST(a_coordinator_that_is_not_replaced_has_term_1)
     create(1, 1, 0);
     join(1);
     ck_assert_uint_eq(told(1, MESSAGE_SEALED)->sealed.term, 1);
-    ck_assert(!roster_has_told(r));
+    ck_assert(!roster_has_informed_all(r));
     fails(1, 9, true);
     assert_said(" 1<VERDICT CLOSED");
-    ck_assert(roster_has_told(r));
+    ck_assert(roster_has_informed_all(r));
 }
 END_TEST
 
@@ -87,12 +87,12 @@ START_TEST(a_failure_is_not_announced_before_it_is_confirmed)
 {
     begin();
     fail_for_good();
-    ck_assert(!roster_has_told(r));
+    ck_assert(!roster_has_informed_all(r));
     ck_assert_int_eq(roster_get_verdict(r)->exit_code, 9);
-    ck_assert(!was_told(1, MESSAGE_VERDICT));
+    ck_assert(!was_sent(1, MESSAGE_VERDICT));
     confirm(7);
     assert_said(" 1<VERDICT 2<VERDICT");
-    ck_assert(roster_has_told(r));
+    ck_assert(roster_has_informed_all(r));
     confirm(7);
     assert_said("");
 }
@@ -134,7 +134,7 @@ START_TEST(a_failure_is_announced_without_confirmation_if_all_members_are_heard)
     fail_for_good();
     pass_ms(1500);
     time_goes_on(500);
-    ck_assert(was_told(1, MESSAGE_VERDICT) && was_told(2, MESSAGE_VERDICT));
+    ck_assert(was_sent(1, MESSAGE_VERDICT) && was_sent(2, MESSAGE_VERDICT));
 }
 END_TEST
 
@@ -147,7 +147,7 @@ START_TEST(a_failure_is_not_announced_while_a_member_may_be_with_another_coordin
     for (int i = 0; i < 20; i++) {
         keep_alive(1);
         time_goes_on(500);
-        ck_assert(!was_told(1, MESSAGE_VERDICT));
+        ck_assert(!was_sent(1, MESSAGE_VERDICT));
     }
     step((struct roster_input){.type = ROSTER_CERTAIN});
     confirm(8);
@@ -164,10 +164,10 @@ START_TEST(success_is_announced_without_confirmation_after_a_time)
     assert_state(ROSTER_CLOSED);
     gone(2);
     time_goes_on(1999);
-    ck_assert(!was_told(1, MESSAGE_VERDICT));
+    ck_assert(!was_sent(1, MESSAGE_VERDICT));
     keep_alive(1);
     time_goes_on(1);
-    ck_assert(was_told(1, MESSAGE_VERDICT));
+    ck_assert(was_sent(1, MESSAGE_VERDICT));
 }
 END_TEST
 

@@ -130,11 +130,11 @@ static int run_many(int rank, void *arg)
     barrier(rank, g);
     if (rank == 1) {
         const uint64_t deadline_ms = co_deadline_ms(60000);
-        while (atomic_load(&(g->world->line - 1)->progress.n_untold) == 0)
+        while (atomic_load(&(g->world->line - 1)->progress.n_unplaced) == 0)
             RANK_CHECK(rank, co_left_ms(deadline_ms) > 0, "rank 0 is not seen to wait");
     }
     barrier(rank, last);
-    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_untold) == 0 && !page_of(g).waits,
+    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_unplaced) == 0 && !page_of(g).waits,
                "out");
     int32_t data = rank;
     struct ddp_request *request;
@@ -142,7 +142,7 @@ static int run_many(int rank, void *arg)
                ddp_iall_reduce(last, &data, &data, 1, DDP_INT32, DDP_SUM, NULL, &request) == DDP_OK,
                "begin");
     RANK_CHECK(rank, ddp_wait(request) == DDP_OK && data == 1, "asynchronous");
-    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_untold) == 0, "out again");
+    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_unplaced) == 0, "out again");
     ddp_finalize(g);
     return 0;
 }
@@ -163,13 +163,13 @@ static int run_message(int rank, void *arg)
     barrier(rank, g);
     if (rank == 1) {
         const uint64_t deadline_ms = co_deadline_ms(60000);
-        while (atomic_load(&(g->world->line - 1)->progress.n_untold) == 0)
+        while (atomic_load(&(g->world->line - 1)->progress.n_unplaced) == 0)
             RANK_CHECK(rank, co_left_ms(deadline_ms) > 0, "rank 0 is not seen to wait");
         RANK_CHECK(rank, ddp_send(g, &data, 1, DDP_INT32, 0, 0, NULL) == DDP_OK, "send");
     } else {
         RANK_CHECK(rank, ddp_recv(g, &data, 1, DDP_INT32, 1, 0, NULL) == DDP_OK, "receive");
     }
-    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_untold) == 0, "out");
+    RANK_CHECK(rank, atomic_load(&g->world->line->progress.n_unplaced) == 0, "out");
     barrier(rank, g);
     ddp_finalize(g);
     return 0;
