@@ -171,7 +171,7 @@ class Training:
         return self.n_local * len(self.nodes)
 
     def n_needed(self):
-        """So many nodes are left when one is lost. Two of three replace the coordinator, one of two does not."""
+        """The nodes that must be left for the job to continue: two of three replace the coordinator, one of two does not."""
         return 2 if self.elects else 1
 
     def ranks(self):
