@@ -87,6 +87,7 @@ class Steps(unittest.TestCase):
             for generation in range(3):
                 ranks.hear_until(lambda g=generation: ranks.generation == g and len(ranks.pids) == 3)
                 ranks.kill(generation)
+            ranks.hear_until(lambda: ranks.generation == 3)  # else the others may have ended before it is replaced
             err = self.check_end(job, ranks)
             self.assertEqual(err.count("; replacing it, after progress"), 3, err)
 
