@@ -472,6 +472,7 @@ static void hear_unfit(struct roster *r, uint32_t slot, const struct message *m,
     struct roster_node *n = &r->nodes[slot];
     const bool is_news = strcmp(n->unfit, m->health.text) != 0;
     roster_set_health(r, slot, ROSTER_UNFIT);
+    r->had_unfit = true;
     snprintf(n->unfit, sizeof n->unfit, "%s", m->health.text);
     if (is_news)
         roster_send_health(r, slot, MESSAGE_UNFIT);

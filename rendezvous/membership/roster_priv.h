@@ -216,6 +216,7 @@ struct roster {
     char left_out[MESSAGE_TEXT_BYTES];              /* to nodes that had a place and get none */
     char gone[ROSTER_MAX_GONE][MESSAGE_NAME_BYTES]; /* nodes that left this step and were unfit */
     uint32_t n_gone;
+    bool had_unfit; /* a node was unfit in this roster; else a join need not look for one */
     struct message_progress progress;
     uint64_t progress_ms; /* when it was made */
     bool progress_stale;

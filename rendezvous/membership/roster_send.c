@@ -155,7 +155,7 @@ void roster_send_gone(struct roster *r, uint32_t slot)
 
 void roster_send_unfit(struct roster *r, uint32_t slot)
 {
-    for (uint32_t i = 0; i < r->n_slots; i++)
+    for (uint32_t i = 0; r->had_unfit && i < r->n_slots; i++)
         if (i != slot && r->nodes[i].used && r->nodes[i].unfit[0] != '\0')
             add_message(r, r->nodes[slot].link, MESSAGE_HEALTH, MESSAGE_NO_GENERATION)->health =
                 (struct message_health){
