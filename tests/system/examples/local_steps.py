@@ -8,25 +8,19 @@ import glob
 import os
 import re
 import signal
-import socket
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../lib"))
 from harness import DEADLINE_S, Job, await_true, is_gone  # noqa: E402
+from ports import free_port  # noqa: E402
 
 EXAMPLE = os.environ["EXAMPLE"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 H = 8
 NETWORK = ["--layers", "1", "--width", "32", "--heads", "2", "--context", "32", "--batch", "12", "--test-every", "0", "--print-every", "0",
            "--local-steps", str(H), HERE, os.path.join(HERE, "../lib")]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def losses_of(path):
